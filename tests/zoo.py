@@ -29,6 +29,7 @@ from bertzoo.models import (
     DistilBert,
     Electra,
     MobileBert,
+    ModernBert,
     SchuBert,
     SqueezeBert,
     Static,
@@ -98,6 +99,11 @@ CASES: dict[str, tuple[Any, Any]] = {
             )
         ),
     ),
+    "modernbert": (
+        ModernBert(**SIZES, **LAYERS | {"layers": 3}, window=4, global_every=2),
+        TokenClassification(labels=("x", "y"), hidden="gelu"),
+    ),
+    "modernbert-masked": (ModernBert(**SIZES, **LAYERS, window=4), MaskedLanguageModel()),
     "bert": (Bert(**SIZES, **LAYERS), SentenceEmbedding(projection=14, activation="tanh", size=8)),
 }
 WINDOWED = SqueezeBert(**SIZES, **LAYERS, kernel_size=3, dilation=2, stride=3)

@@ -18,7 +18,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 
     Raises UserError naming an attribute that is unknown, or has a value that bertzoo does not support.
     """
-    fixed = {**FIXED, **family.fixed}
+    fixed = {name: value for name, value in {**FIXED, **family.fixed}.items() if name not in family.ignored}
     known = {a.theirs for a in family.attributes} | IGNORED | family.ignored | fixed.keys() | family.dropouts.keys()
     known |= family.more
     for name, value in attributes.items():
@@ -117,7 +117,7 @@ def read_head_config(
     values: dict[str, Any] = {
         "sentence": key.endswith(SENTENCE),
         "labels": labels,
-        "hidden": family.hidden(model),
+        "hidden": family.hidden_of(head.kind, model),
         "input_dropout": dropout if family.input_dropout else 0.0,
         "dropout": dropout,
         "problem_type": attributes.get("problem_type"),
@@ -236,9 +236,9 @@ def _unsupported_head(family: Family, dropout: str | None, model: Any, head: Any
         if rate != expected:
             return f"in that class, the head's dropout can only be {expected}, not {rate}"
     if getattr(head, "hidden", None) is not None:
-        if head.hidden != family.hidden(model):
-            return f"in that class, the head has hidden = {family.hidden(model)}, not {head.hidden}"
+        if head.hidden != (hidden := family.hidden_of(head.kind, model)):
+            return f"in that class, the head has hidden = {hidden}, not {head.hidden}"
         expected = rate if family.input_dropout else 0.0
-        if head.input_dropout != expected:
+        if getattr(head, "input_dropout", expected) != expected:
             return f"in that class, the head's input_dropout can only be {expected}, not {head.input_dropout}"
     return None

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bertzoo.conversion.rules import TensorRule, dense, norm, same
+import numpy as np
+
+from bertzoo.conversion.rules import TensorRule, Tensors, dense, norm, same
 from bertzoo.core.errors import UserError
 
 
@@ -104,7 +106,9 @@ class Family:
     tied: {name of a tensor that repeats another tensor: name of the other tensor}.
     heads: layout of each head by its kind; "masked_sentence" is a masked head with a sentence head.
     hidden: returns the activation of the hidden layer in the sequence classification head, or "none".
+    token_hidden: the same for the token classification head.
     input_dropout: whether dropout precedes this hidden layer.
+    joined: {end of the name of a layer whose weight joins several: names of these, in order}.
     fixed: {attribute: the only value that bertzoo supports}.
     sentence: the sentence head's objective.
     ignored: attributes without effect on the model.
@@ -124,7 +128,9 @@ class Family:
     tied: Mapping[str, str]
     heads: Mapping[str, HeadLayout]
     hidden: Callable[[Any], str] = lambda model: "none"
+    token_hidden: Callable[[Any], str] = lambda model: "none"
     input_dropout: bool = False
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     sentence: Literal["nsp", "sop"] = "nsp"
     ignored: frozenset[str] = frozenset()
@@ -133,6 +139,33 @@ class Family:
     more: frozenset[str] = frozenset()
     read_more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda attributes: {}
     write_more: Callable[[Any], dict[str, Any]] = lambda model: {}
+
+    def hidden_of(self, kind: str, model: Any) -> str:
+        """Return the activation of the hidden layer in the head `kind`, or "none"."""
+        return (self.token_hidden if kind == "token_classification" else self.hidden)(model)
+
+    def split(self, named: Tensors) -> Tensors:
+        """Return the tensors with those of `joined` split along their first axis."""
+        apart: Tensors = {}
+        for name, array in named.items():
+            layer, dot, end = name.rpartition(".")
+            joined = next((whole for whole in self.joined if layer.endswith(f".{whole}")), None)
+            parts = self.joined.get(joined or "", ())
+            if joined and len(array) % len(parts):
+                raise UserError(f"{name} has {len(array)} rows, which are not {len(parts)} equal parts.")
+            pieces = zip(parts, np.split(array, len(parts)), strict=True) if joined else ()
+            apart |= {f"{layer.removesuffix(joined or '')}{part}{dot}{end}": piece for part, piece in pieces}
+            apart |= {} if joined else {name: array}
+        return apart
+
+    def join(self, named: Tensors) -> Tensors:
+        """Undo `split`."""
+        for whole, parts in self.joined.items():
+            firsts = [name for name in named if f".{parts[0]}." in name]
+            for first in firsts:
+                arrays = [named.pop(first.replace(f".{parts[0]}.", f".{part}.")) for part in parts]
+                named[first.replace(f".{parts[0]}.", f".{whole}.")] = np.concatenate(arrays)
+        return named
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:

@@ -18,6 +18,7 @@ from bertzoo.conversion.distilbert import FAMILY as DISTILBERT
 from bertzoo.conversion.electra import FAMILY as ELECTRA
 from bertzoo.conversion.family import SENTENCE, Family, Inexpressible
 from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
+from bertzoo.conversion.modernbert import FAMILY as MODERNBERT
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, dense, to_ours, to_theirs
 from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
@@ -26,7 +27,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 
-FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, SQUEEZEBERT)
+FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, MODERNBERT, SQUEEZEBERT)
 CONFIG = "config.json"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
@@ -63,7 +64,7 @@ def _read_transformer(directory: Path) -> Pretrained:
         _check_header(family, model, config, weights, path)
     raw, file = tensors.read_weights(directory)
     attributes.check_counts(family, model, config, [array.size for array in raw.values()], str(path), file.name)
-    named = _plain_names(family, raw, str(file))
+    named = family.split(_plain_names(family, raw, str(file)))
     key = _find_head(family, model, config, named, str(path))
     layout = family.heads[key]
     attributes.check_expressible(layout.architecture, family.unsupported(model, key))
@@ -160,7 +161,7 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     # ConvBERT's default is 1, and transformers does not train the embedding of that id.
     config["pad_token_id"] = 0 if pretrained.tokenizer is None else pretrained.tokenizer.specials.pad
     prefix = "" if key == "none" else family.prefix
-    theirs = to_theirs(model_rules(family, model, head, prefix), pretrained.params, origin)
+    theirs = family.join(to_theirs(model_rules(family, model, head, prefix), pretrained.params, origin))
     (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     tensors.write_safetensors(theirs, directory / tensors.SAFE)
     if pretrained.tokenizer is not None:

@@ -75,6 +75,13 @@ class LayerNorm(Part):
         return functional.layer_norm(x, x.shape[-1:], self.scale, self.bias, self.epsilon)
 
 
+class ScaleNorm(Part):
+    tensors = ("scale",)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self.scale, None, self.epsilon)
+
+
 class NoNorm(Part):
     tensors = ("scale", "bias")
 
@@ -95,8 +102,12 @@ class Dense(Part):
     def forward(self, x: Tensor) -> Tensor:
         inputs = len(self.axes) - len(self.features)
         kernel = self.kernel.reshape(math.prod(self.kernel.shape[:inputs]), -1)
-        y = x.flatten(x.ndim - inputs) @ kernel + self.bias.flatten()
-        return y.unflatten(-1, self.features)
+        y = x.flatten(x.ndim - inputs) @ kernel
+        return (y + self.bias.flatten() if "bias" in self.tensors else y).unflatten(-1, self.features)
+
+
+class Linear(Dense):
+    tensors = ("kernel",)
 
 
 class Grouped(Part):
@@ -126,16 +137,25 @@ class Embedding(Part):
         x = self.word(ids)
         if self.transformation is not None:
             x = self.transformation(x, mask)
-        x = x + self.position(torch.arange(ids.shape[1], device=ids.device))
+        if self.position is not None:
+            x = x + self.position(torch.arange(ids.shape[1], device=ids.device))
         if self.token_type is not None:
             x = x + self.token_type(types)
         return self.dropout(self.norm(x))
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the context (B,L,H,K) and the probabilities (B,H,L,M); query is (B,L,H,K), key and value (B,M,H,K)."""
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Module, far: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the context (B,L,H,K) and the probabilities (B,H,L,M); query is (B,L,H,K), key and value (B,M,H,K).
+
+    far: (L,M), true where a token does not see another; a token always sees itself.
+    """
     scores = torch.einsum("blhk,bmhk->bhlm", query * query.shape[-1] ** -0.5, key)
-    probabilities = scores.masked_fill(mask[:, None, None, :] == 0, MASKED_SCORE).softmax(-1)
+    hidden = mask[:, None, None, :] == 0
+    if far is not None:
+        hidden = (hidden | far) & ~torch.eye(len(far), dtype=torch.bool, device=far.device)
+    probabilities = scores.masked_fill(hidden, MASKED_SCORE).softmax(-1)
     return torch.einsum("bhlm,bmhj->blhj", dropout(probabilities), value), probabilities
 
 
@@ -144,6 +164,27 @@ class SelfAttention(Part):
         value = self.value(x if values is None else values)
         context, probabilities = attend(self.query(x), self.key(x), value, mask, self.dropout)
         return self.output(context), probabilities
+
+
+def rotate(x: Tensor, theta: float) -> Tensor:
+    """Rotate the pairs (k, k + K/2) of x (B,L,H,K) by position · theta^(-2k/K)."""
+    size = x.shape[-1]
+    places = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
+    angle = places[:, None, None] * theta ** (-torch.arange(0, size, 2, device=x.device) / size)
+    first, second = x[..., : size // 2], x[..., size // 2 :]
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+class RotaryAttention(Part):
+    def forward(self, x: Tensor, mask: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        far, value = None, self.value(x if values is None else values)
+        if self.reach is not None:
+            places = torch.arange(x.shape[1], device=x.device)
+            far = (places[:, None] - places).abs() > self.reach
+        query, key = rotate(self.query(x), self.theta), rotate(self.key(x), self.theta)
+        context, probabilities = attend(query, key, value, mask, self.dropout, far)
+        return self.dropout(self.output(context)), probabilities
 
 
 class WindowedAttention(Part):
@@ -210,6 +251,19 @@ class FixedConvolution(Part):
 class FeedForward(Part):
     def forward(self, x: Tensor) -> Tensor:
         return self.output(self.activation(self.intermediate(x)))
+
+
+class GatedFeedForward(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.output(self.dropout(self.activation(self.intermediate(x)) * self.gate(x)))
+
+
+class PreNormLayer(Part):
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        attended, probabilities = self.attention(x if self.attention_norm is None else self.attention_norm(x), mask)
+        x = x + attended
+        x = x + self.feed_forward(self.feed_forward_norm(x))
+        return x if self.output_norm is None else self.output_norm(x), probabilities
 
 
 class Layer(Part):
@@ -288,6 +342,8 @@ class ClassificationHead(Part):
     def forward(self, x: Tensor) -> Tensor:
         if self.dense is not None:
             x = self.activation(self.dense(self.input_dropout(x)))
+        if self.norm is not None:
+            x = self.norm(x)
         return self.output(self.dropout(x))
 
 

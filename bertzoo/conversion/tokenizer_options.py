@@ -1,10 +1,12 @@
 """Read a tokenizer's options from tokenizer_config.json and the files beside it; reject unsupported options."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CorpusError, UserError
+from bertzoo.data.tokenizers.byte_bpe import ByteBpeTokenizer
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 OPTIONS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -14,6 +16,7 @@ GENERIC = {"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"
 _FAMILIES = {
     "wordpiece": ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert"),
     "sentencepiece": ("Albert",),
+    "byte_bpe": (),
 }
 CLASSES = {
     kind: {f"{family}Tokenizer{fast}" for family in families for fast in ("", "Fast")} | GENERIC
@@ -23,6 +26,7 @@ CLASSES = {
 DEFAULTS: dict[str, dict[str, bool | None]] = {
     "wordpiece": {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
     "sentencepiece": {"do_lower_case": True, "keep_accents": False},
+    "byte_bpe": {},
 }
 _NONE = (None, [], {})
 _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -33,6 +37,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
         "wordpieces_prefix": ("##",),
     },
     "sentencepiece": {"remove_space": (True,), "sp_model_kwargs": _NONE, "add_prefix_space": (True,)},
+    "byte_bpe": {"add_prefix_space": (False,)},
 }
 _NO_MORE = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 _LISTS = {"added_tokens_decoder?": dict | None, **{f"{name}?": list | dict | None for name in _NO_MORE}}
@@ -89,7 +94,7 @@ def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
     """Return tokenizer_class and the supported options of tokenizer_config.json.
 
-    kind: "wordpiece" or "sentencepiece". Raises UserError naming an option that is unknown or not supported.
+    kind: a key of `CLASSES`. Raises UserError naming an option that is unknown or not supported.
     """
     path = directory / OPTIONS
     options = read_table(path)
@@ -117,7 +122,7 @@ def check_class(name: Any, kind: str | None, path: Path) -> None:
 
     If `kind` is None, because there is no vocabulary, every class in CLASSES is allowed.
     """
-    known = CLASSES[kind] if kind else {*CLASSES["wordpiece"], *CLASSES["sentencepiece"]}
+    known = CLASSES[kind] if kind else {*chain(*CLASSES.values())}
     if name is not None and (not isinstance(name, str) or name not in known):
         place = f"for a {kind} vocabulary" if kind else "here"
         raise UserError(
@@ -155,6 +160,8 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
                 raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}. Use another tokenizer.")
             if path.name == SPECIALS and ours is None and setting not in _NO_MORE:
                 raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        return  # it reads the added tokens
     ids = {tokenizer.token(index): index for index in special.values()}
     for path, content, index in _added(directory, whole, entire):
         if not isinstance(content, str) or ids.get(content) != index:

@@ -9,11 +9,12 @@ from bertzoo.conversion import tokenizer_options, unigram
 from bertzoo.conversion.pretrained import fits
 from bertzoo.core.documents import DocumentError, fitting
 from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.byte_bpe import ByteBpe, ByteBpeTokenizer
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTokenizer
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPiece, WordPieceTokenizer, read_entries
 
-WHOLE, VOCABULARY, PIECES = "tokenizer.json", "vocab.txt", "spiece.model"
+WHOLE, VOCABULARY, PIECES = ByteBpeTokenizer.file, "vocab.txt", "spiece.model"
 _BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
 _ALBERT = {**_BERT, "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[CLS]", "eos_token": "[SEP]"}
 
@@ -45,6 +46,9 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     whole = tokenizer_options.read_table(path, _WHOLE)
     if pieces.is_file():
         tokenizer = _read_sentencepiece(directory, whole)
+    elif whole.get("model", {}).get("type") == "BPE":
+        tokenizer_options.read_options(directory, "byte_bpe")
+        tokenizer = ByteBpe(path=str(path), vocab_size=1 << 31).load()
     elif path.is_file():
         tokenizer = _read_wordpiece(directory, whole)
     elif plain.is_file():
@@ -198,10 +202,12 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
                 "do_lower_case": config.lowercase,
                 "keep_accents": not config.strip_accents,
             }
+        case ByteBpeTokenizer():
+            names = {f"{field}_token": tokenizer.token(index) for field, index in vars(tokenizer.specials).items()}
+            library = tokenizer.library
+            options |= {"tokenizer_class": "PreTrainedTokenizerFast"}
         case _:
-            raise ValueError(
-                f"{type(tokenizer).__name__} has no Hugging Face format; only WordPiece and SentencePiece have"
-            )
+            raise ValueError(f"{type(tokenizer).__name__} has no Hugging Face format")
     library.save(str(directory / WHOLE))
     tokenizer.save(directory)
     for name, table in ((tokenizer_options.OPTIONS, options | names), (tokenizer_options.SPECIALS, names)):

@@ -113,9 +113,9 @@ class SequenceClassification(HeadConfig):
         make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
         head = classification_head(make, len(self.labels), self.dropout)
         if self.hidden != "none":
-            dense = make.dense(model.hidden_size, "model", "pooled")
+            dense, norm = model.hidden_layer(compute)
             head = head.clone(
-                dense=dense, activation=ACTIVATIONS[self.hidden], input_dropout=Dropout(self.input_dropout)
+                dense=dense, norm=norm, activation=ACTIVATIONS[self.hidden], input_dropout=Dropout(self.input_dropout)
             )
         return SequenceClassifier(embedding, encoder, pooler, head)
 
@@ -159,7 +159,10 @@ class SequenceClassification(HeadConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification(HeadConfig):
-    """Config of a head that classifies every token; `labels` names the classes in the order of the logits."""
+    """Config of a head that classifies every token; `labels` names the classes in the order of the logits.
+
+    hidden: activation of a dense layer before the output layer, as in `SequenceClassification`.
+    """
 
     module: ClassVar[type] = TokenClassifier
     parameters: ClassVar[tuple[str, ...]] = ("token_classifier",)
@@ -169,6 +172,7 @@ class TokenClassification(HeadConfig):
 
     kind: Literal["token_classification"] = "token_classification"
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    hidden: Activation | Literal["none"] = "none"
     dropout: float = 0.1
     pooler: bool = True
 
@@ -178,6 +182,9 @@ class TokenClassification(HeadConfig):
     def build(self, model: Any, compute: Compute) -> TokenClassifier:
         make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
         head = classification_head(make, len(self.labels), self.dropout)
+        if self.hidden != "none":
+            dense, norm = model.hidden_layer(compute)
+            head = head.clone(dense=dense, norm=norm, activation=ACTIVATIONS[self.hidden])
         return TokenClassifier(*keep_pooler(model.backbone(compute), self.pooler), head)
 
     def objective(self, module: Any, **options: Any) -> "LabelledObjective":
@@ -281,7 +288,9 @@ def _weights(batch: Batch) -> jax.Array:
 
 
 class Logits(struct.PyTreeNode):
-    """Head of the export graph with the output `logits`: output(activation(dense(x))), or output(x) without `dense`.
+    """Head of the export graph with the output `logits`: output(norm(activation(dense(x)))).
+
+    `dense` or `norm` is None if the head has no such layer.
 
     of: "first" gives logits (C) of the pooled first token, "tokens" gives C logits for each token (L,C), "token" gives
     one logit for each token (L).
@@ -291,6 +300,7 @@ class Logits(struct.PyTreeNode):
     output: Any
     activation: Callable | None = struct.field(pytree_node=False)
     of: str = struct.field(pytree_node=False)
+    norm: Any = None
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
 
@@ -302,6 +312,8 @@ class Logits(struct.PyTreeNode):
         x = pooled(x_RD) if self.of == "first" else x_RD
         if self.dense is not None and self.activation is not None:
             x = self.activation(self.dense(x))
+        if self.norm is not None:
+            x = self.norm(x)
         y = self.output(x)
         return {"logits": {"first": y.reshape(-1), "token": y.reshape(-1), "tokens": y}[self.of]}
 
@@ -309,8 +321,10 @@ class Logits(struct.PyTreeNode):
 def logits_graph(module: Any, params: Any, of: str, make: GraphLayers) -> Logits:
     """Return the export graph of a head with an output layer and perhaps a dense layer before it. of: as in Logits."""
     dense = None if module.dense is None else make.affine(module.dense, params["dense"])
+    norm = None if module.norm is None else make.norm(module.norm, params["norm"])
     activation = None if dense is None else make.activation(module.activation)
-    return Logits(dense=dense, output=make.affine(module.output, params["output"]), activation=activation, of=of)
+    output = make.affine(module.output, params["output"])
+    return Logits(dense=dense, norm=norm, output=output, activation=activation, of=of)
 
 
 def _ordered(head: Mapping[str, Any]) -> str:

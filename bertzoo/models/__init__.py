@@ -12,10 +12,11 @@ from bertzoo.models.convbert import ConvBert
 from bertzoo.models.distilbert import DistilBert
 from bertzoo.models.electra import Electra
 from bertzoo.models.mobilebert import MobileBert
+from bertzoo.models.modernbert import ModernBert
 from bertzoo.models.parts import Backbone, Pretraining, PretrainingOutput, pretraining
 from bertzoo.models.replaced import ReplacedDetection, replaced_detection
 from bertzoo.models.schubert import SchuBert
 from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.models.static import Static
 
-Model = Albert | Bert | ConvBert | DistilBert | Electra | MobileBert | SchuBert | SqueezeBert | Static
+Model = Albert | Bert | ConvBert | DistilBert | Electra | MobileBert | ModernBert | SchuBert | SqueezeBert | Static

@@ -78,6 +78,11 @@ class ModelConfig:
         """Build the modules without heads."""
         raise NotImplementedError
 
+    def hidden_layer(self, compute: Compute) -> tuple[nn.Module, nn.Module | None]:
+        """Build the hidden layer of a classifier, and the norm after its activation, if any."""
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+        return make.dense(self.hidden_size, "model", "pooled"), None
+
     def masked_head(self, compute: Compute) -> nn.Module:
         """Build the masked-LM head, tied to the word embeddings and as wide as they are."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)

@@ -22,27 +22,34 @@ def attend(
     mask_BM: jax.Array,
     dropout: Dropout,
     train: bool,
+    apart_BLM: jax.Array | None = None,
+    reach: int = 0,
 ) -> tuple[jax.Array, jax.Array]:
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
-    Keys where `mask_BM` is 0 are masked out. K and J are the sizes of a head's keys and values. The softmax is in
-    float32. Dropout applies to the probabilities that multiply v, not to the returned probabilities.
+    Keys where `mask_BM` is 0 are masked out. With the distances `apart_BLM` of tokens, so are keys farther than
+    `reach`; a token always sees itself then, so that padding has finite results. K and J are the sizes of a head's
+    keys and values. The softmax is in float32. Dropout applies to the probabilities that multiply v, not to the
+    returned probabilities.
 
     The first result is computed by `Platform.attention_kernel` if this kernel supports the arrays, else by cuDNN if
     `cudnn_supports` is true and no dropout acts, else by plain operations. The probabilities always come from plain
     operations; jit removes those operations if nothing uses the probabilities.
     """
     kernel, context_BLHJ = current_platform().attention_kernel, None
-    if kernel is not None:
+    if kernel is not None and apart_BLM is None:
         context_BLHJ = kernel(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train)
     scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
     scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
-    scores_BHLM = jnp.where(mask_BM[:, None, None, :] > 0, scores_BHLM, MASKED_SCORE)
+    seen_BHLM = mask_BM[:, None, None, :] > 0
+    if apart_BLM is not None:
+        seen_BHLM = (seen_BHLM & (apart_BLM <= reach)[:, None]) | (apart_BLM == 0)[:, None]
+    scores_BHLM = jnp.where(seen_BHLM, scores_BHLM, MASKED_SCORE)
     probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
     if context_BLHJ is not None:
         return context_BLHJ, probabilities_BHLM
     if not dropout.acts(train) and cudnn_supports(query_BLHK, key_BMHK, value_BMHJ):
-        mask_BHLM = jnp.broadcast_to(mask_BM[:, None, None, :] > 0, (*scores_BHLM.shape[:1], 1, *scores_BHLM.shape[2:]))
+        mask_BHLM = jnp.broadcast_to(seen_BHLM, (*scores_BHLM.shape[:1], 1, *scores_BHLM.shape[2:]))
         context_BLHJ = jax.nn.dot_product_attention(
             query_BLHK, key_BMHK, value_BMHJ, mask=mask_BHLM, implementation="cudnn"
         )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import flax.linen as nn
 import jax
@@ -23,16 +23,20 @@ class Dense(nn.Module):
     kernel_init: Callable
     dtype: jnp.dtype
 
+    use_bias: ClassVar[bool] = True
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         contracted = len(self.axes) - len(self.features)
         inputs = x.shape[x.ndim - contracted :]
         matrix = Matrix(contracted, len(self.features))
         kernel = parameter(self, "kernel", self.kernel_init, self.axes, (*inputs, *self.features), matrix)
-        bias = parameter(self, "bias", nn.initializers.zeros, self.axes[contracted:], self.features)
         rows = x.shape[: x.ndim - contracted]
         flat = x.astype(self.dtype).reshape(*rows, math.prod(inputs))
-        return add_bias(product(flat, kernel).reshape(*rows, *self.features), bias)
+        y = product(flat, kernel).reshape(*rows, *self.features)
+        if not self.use_bias:
+            return y
+        return add_bias(y, parameter(self, "bias", nn.initializers.zeros, self.axes[contracted:], self.features))
 
 
 class DensePair(nn.Module):

@@ -68,12 +68,13 @@ class Trigram(nn.Module):
 class Embedding(nn.Module):
     """Map ids, token types and mask, (B,L) each, to dropout(norm(word + position + token type)) (B,L,E) (BERT §3).
 
-    Without a token-type table (DistilBERT), token types are ignored. `transformation`, if any, maps word embeddings
-    (B,L,E) and the mask to the width of the other tables before the sum (MobileBERT).
+    Without a token-type table (DistilBERT), token types are ignored; without one of positions (ModernBERT), positions.
+    `transformation`, if any, maps word embeddings (B,L,E) and the mask to the width of the other tables before the sum
+    (MobileBERT).
     """
 
     word: nn.Module
-    position: nn.Module
+    position: nn.Module | None
     token_type: nn.Module | None
     norm: nn.Module
     dropout: nn.Module
@@ -85,7 +86,8 @@ class Embedding(nn.Module):
         x_BLE = self.word(input_ids)
         if self.transformation is not None:
             x_BLE = self.transformation(x_BLE, attention_mask)
-        x_BLE = x_BLE + self.position(jnp.arange(input_ids.shape[1]))
+        if self.position is not None:
+            x_BLE = x_BLE + self.position(jnp.arange(input_ids.shape[1]))
         if self.token_type is not None:
             x_BLE = x_BLE + self.token_type(token_type_ids)
         return self.dropout(self.norm(x_BLE), train)

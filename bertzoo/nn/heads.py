@@ -81,7 +81,8 @@ class ReplacedHead(nn.Module):
 class ClassificationHead(nn.Module):
     """A classifier (..., D) -> float32 logits (..., C) of C classes: output(dropout(x)).
 
-    With `dense`, x becomes activation(dense(input_dropout(x))), as in Hugging Face's ELECTRA and DistilBERT.
+    With `dense`, x becomes activation(dense(input_dropout(x))), as in Hugging Face's ELECTRA and DistilBERT, and with
+    `norm` its norm, as in ModernBERT.
     """
 
     dense: nn.Module | None
@@ -89,8 +90,11 @@ class ClassificationHead(nn.Module):
     input_dropout: nn.Module
     output: nn.Module
     dropout: nn.Module
+    norm: nn.Module | None = None
 
     def __call__(self, x: jax.Array, train: bool) -> jax.Array:
         if self.dense is not None:
             x = self.activation(self.dense(self.input_dropout(x, train)))
+        if self.norm is not None:
+            x = self.norm(x)
         return self.output(self.dropout(x, train)).astype(jnp.float32)

@@ -1,5 +1,7 @@
 """Normalisation over the last axis."""
 
+from typing import Any, ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -14,10 +16,14 @@ class LayerNorm(nn.Module):
     axis: str
     dtype: jnp.dtype
 
+    use_bias: ClassVar[bool] = True
+
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = parameter(self, "scale", nn.initializers.ones, (self.axis,), x.shape[-1:])
-        bias = parameter(self, "bias", nn.initializers.zeros, (self.axis,), x.shape[-1:])
+        bias: Any = 0.0
+        if self.use_bias:
+            bias = parameter(self, "bias", nn.initializers.zeros, (self.axis,), x.shape[-1:])
         x = x.astype(jnp.float32)
         # Not E[x²]-mean², which can round to a negative number that an epsilon of 1e-12 does not make positive.
         centred = x - jnp.mean(x, axis=-1, keepdims=True)

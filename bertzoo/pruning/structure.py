@@ -254,12 +254,12 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
 def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], shapes: Mapping[str, Any]) -> Dimension:
     if letter in ("h", "e"):
         return Dimension(name, letter, getattr(model, "hidden_size" if letter == "h" else "embedding_size"))
-    # A bias has the whole size of a dimension, even if the kernel is grouped.
-    size = next(
+    # The kernel of grouped outputs and the bias have the whole size of a dimension, a grouped input less.
+    size = max(
         shapes[path][axis]
         for path, names in axes.items()
         for axis, axis_name in enumerate(names)
-        if path.endswith("/bias") and _dimension_name(path, axis_name, model) == name
+        if _dimension_name(path, axis_name, model) == name
     )
     if letter == "f":
         return Dimension(name, letter, size, groups(model), tie(model, name))

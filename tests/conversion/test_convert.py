@@ -117,7 +117,8 @@ BAD: dict[str, tuple[Prepare, tuple]] = {
     "no mask": (words(*tiny_bert.WORDS[:4]), ("vocab.txt", "[MASK]")),
     "vocabulary and config": (config(vocab_size=32), ("word_embeddings.weight", "(24, 24)", "(32, 24)")),
     "no tokenizer": (text("tokenizer.json", "[]"), ("tokenizer.json", "damaged")),
-    "another tokenizer": (text("tokenizer.json", '{"model": {"type": "BPE"}}'), ("model.type", "'BPE'")),
+    "another tokenizer": (text("tokenizer.json", '{"model": {"type": "WordLevel"}}'), ("model.type", "'WordLevel'")),
+    "no merges": (text("tokenizer.json", '{"model": {"type": "BPE"}}'), ("tokenizer.json", "no tokenizer.json")),
     "no pieces": (text("tokenizer.json", '{"model": {"type": "Unigram"}}'), ("spiece.model",)),
 }
 

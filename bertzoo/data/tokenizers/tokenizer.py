@@ -11,21 +11,24 @@ from bertzoo.core import atomic
 from bertzoo.core.config import from_dict
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.tokenizers.byte_bpe import ByteBpe, ByteBpeTokenizer
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTokenizer
 from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Specials, Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 
-__all__ = ["SentencePiece", "Specials", "Tokenizer", "TokenizerConfig", "WordPiece"]
+__all__ = ["ByteBpe", "SentencePiece", "Specials", "Tokenizer", "TokenizerConfig", "WordPiece"]
 
-TokenizerConfig = WordPiece | SentencePiece
+TokenizerConfig = WordPiece | SentencePiece | ByteBpe
+AnyTokenizer = WordPieceTokenizer | SentencePieceTokenizer | ByteBpeTokenizer
 _KINDS = {
     "wordpiece": (WordPiece, WordPieceTokenizer.file),
     "sentencepiece": (SentencePiece, SentencePieceTokenizer.file),
+    "byte_bpe": (ByteBpe, ByteBpeTokenizer.file),
 }
 ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # possible files of a saved tokenizer
 
 
-def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> WordPieceTokenizer | SentencePieceTokenizer:
+def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> AnyTokenizer:
     """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`."""
     if config.path:
         return config.load()
@@ -50,11 +53,11 @@ def save(tokenizer: Tokenizer, config: TokenizerConfig, directory: Path) -> None
     atomic.write_json(directory / "settings.json", asdict(replace(config, path="")))
 
 
-def load(directory: Path) -> WordPieceTokenizer | SentencePieceTokenizer:
+def load(directory: Path) -> AnyTokenizer:
     """Load the tokenizer that `save` wrote; raises CorpusError naming a missing or damaged file."""
     settings_file = directory / "settings.json"
     try:
-        settings = read_json(settings_file, {"kind": Literal["wordpiece", "sentencepiece"]})
+        settings = read_json(settings_file, {"kind": Literal["wordpiece", "sentencepiece", "byte_bpe"]})
         kind, file = _KINDS[settings["kind"]]
         config = from_dict(kind, {**settings, "path": str(directory / file)})
     except FileNotFoundError as error:

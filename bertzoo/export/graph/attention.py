@@ -4,9 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from bertzoo.export.graph.layers import Array, Map
+from bertzoo.nn.attention import MASKED_SCORE
+from bertzoo.nn.modern import rotate
 
 
 class Projection(struct.PyTreeNode):
@@ -117,6 +120,7 @@ class Attention(struct.PyTreeNode):
     (the first R rows of the source and the rows behind these that a convolution window reaches).
     output: None returns the concatenated heads.
     scale: factor of qkᵀ; 1 if the linear map of the queries already includes this factor.
+    theta, reach: as in nn.RotaryAttention; theta is None without rotary positions.
     """
 
     projections: tuple[Projection, ...]
@@ -124,6 +128,8 @@ class Attention(struct.PyTreeNode):
     output: Map | None
     heads: int = struct.field(pytree_node=False)
     scale: float = struct.field(pytree_node=False)
+    theta: float | None = struct.field(pytree_node=False, default=None)
+    reach: int | None = struct.field(pytree_node=False, default=None)
 
     def __call__(
         self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
@@ -134,6 +140,12 @@ class Attention(struct.PyTreeNode):
         query, key, value = (split_heads(projected[name], self.heads) for name in ("query", "key", "value"))
         if self.scale != 1.0:
             query = query * self.scale
+        if self.theta is not None:
+            query, key = (_rotated(x, self.theta) for x in (query, key))
+        if self.reach is not None and self.reach < len(masked_M) - 1:
+            apart_RM = np.abs(np.arange(rows)[:, None] - np.arange(len(masked_M)))
+            far_RM = np.where(apart_RM <= self.reach, 0, MASKED_SCORE).astype(np.float32)
+            masked_M = jnp.minimum(masked_M, far_RM) * (apart_RM > 0)
         scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key) + masked_M
         context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
         if self.convolution is not None:
@@ -141,6 +153,12 @@ class Attention(struct.PyTreeNode):
             context_RHJ = jnp.concatenate([context_RHJ, convolved_RHJ], axis=1)
         context_RO = context_RHJ.reshape(rows, -1)
         return context_RO if self.output is None else self.output(context_RO)
+
+
+def _rotated(x_HLK: jax.Array, theta: float) -> jax.Array:
+    """Return nn.modern.rotate of the rows (H,L,K), whose positions are 0 to L - 1."""
+    places_1L = jnp.arange(x_HLK.shape[1])[None]
+    return rotate(x_HLK.transpose(1, 0, 2)[None], places_1L, theta)[0].transpose(1, 0, 2)
 
 
 class AttentionSideBySide(struct.PyTreeNode):

@@ -9,7 +9,15 @@ from bertzoo import nn
 from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers as parts
 from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SeparableMap
-from bertzoo.export.graph.modules import Graph, GraphBottleneckLayer, GraphEmbedding, GraphLayer, GraphTrigram
+from bertzoo.export.graph.modules import (
+    AnyGraphLayer,
+    Graph,
+    GraphBottleneckLayer,
+    GraphEmbedding,
+    GraphLayer,
+    GraphPreNormLayer,
+    GraphTrigram,
+)
 from bertzoo.heads import head_class
 from bertzoo.heads.base import GraphLayers
 from bertzoo.models.compute import ACTIVATIONS
@@ -38,7 +46,10 @@ def build_graph(model: Any, params: Params) -> Graph:
 
 
 def _affine(module: Any, params: Params) -> Any:
-    kernel, bias = np.asarray(params["kernel"]), np.asarray(params["bias"]).reshape(-1)
+    kernel = np.asarray(params["kernel"])
+    bias = (
+        np.asarray(params["bias"]).reshape(-1) if "bias" in params else np.zeros(np.prod(module.features), np.float32)
+    )
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
             raise UserError(
@@ -55,7 +66,8 @@ def _affine(module: Any, params: Params) -> Any:
 
 
 def _norm(module: Any, params: Params) -> Any:
-    scale, bias = np.asarray(params["scale"]), np.asarray(params["bias"])
+    scale = np.asarray(params["scale"])
+    bias = np.asarray(params["bias"]) if "bias" in params else np.zeros_like(scale)
     if isinstance(module, nn.LayerNorm):
         return parts.GraphLayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
     if isinstance(module, nn.NoNorm):
@@ -74,24 +86,31 @@ def _embedding(module: Any, params: Params) -> GraphEmbedding:
     table = {
         name: np.asarray(params[name]["embedding"]) for name in ("word", "position", "token_type") if name in params
     }
-    types = table.get("token_type")
+    types, position = table.get("token_type"), table.get("position")
     only = isinstance(module.token_type, nn.OnlyRow)
     return GraphEmbedding(
         word=table["word"],
-        position=table["position"] + types if only else table["position"],
+        position=position + types if only else position,
         token_type=None if only else types,
         transformation=transformation,
         norm=_norm(module.norm, params["norm"]),
     )
 
 
-def _layer(module: Any, params: Params) -> GraphLayer | GraphBottleneckLayer:
+def _layer(module: Any, params: Params) -> AnyGraphLayer:
     if isinstance(module, nn.Layer):
         return GraphLayer(
             attention=_attention(module.attention, params["attention"]),
             attention_norm=_norm(module.attention_norm, params["attention_norm"]),
             feed_forward=_feed_forward(module.feed_forward, params["feed_forward"]),
             feed_forward_norm=_norm(module.feed_forward_norm, params["feed_forward_norm"]),
+        )
+    if isinstance(module, nn.PreNormLayer):
+        norms = {name: getattr(module, name) for name in ("attention_norm", "feed_forward_norm", "output_norm")}
+        return GraphPreNormLayer(
+            attention=_attention(module.attention, params["attention"]),
+            feed_forward=_feed_forward(module.feed_forward, params["feed_forward"]),
+            **{name: None if norm is None else _norm(norm, params[name]) for name, norm in norms.items()},
         )
     if not isinstance(module, nn.BottleneckLayer):
         raise _unknown(module)
@@ -119,10 +138,11 @@ def _narrow(module: Any, params: Params) -> parts.GraphBottleneck:
 
 
 def _feed_forward(module: Any, params: Params) -> parts.GraphFeedForward:
-    if not isinstance(module, nn.FeedForward):
+    if not isinstance(module, nn.FeedForward | nn.GatedFeedForward):
         raise _unknown(module)
     return parts.GraphFeedForward(
         intermediate=_affine(module.intermediate, params["intermediate"]),
+        gate=_affine(module.gate, params["gate"]) if isinstance(module, nn.GatedFeedForward) else None,
         output=_affine(module.output, params["output"]),
         activation=_activation(module.activation),
     )
@@ -139,13 +159,16 @@ def _attention(module: Any, params: Params, values: str = "source") -> Attention
     if isinstance(module, nn.MixedAttention):
         convolution, more = _convolution(module.convolution, params["convolution"])
         projections += more
-    heads_, size = params["query"]["bias"].shape if not isinstance(module.query, nn.Grouped) else module.query.features
+    heads_, size = module.query.features
+    rotary = isinstance(module, nn.RotaryAttention)
     return Attention(
         projections=tuple(projections),
         convolution=convolution,
         output=_affine(module.output, params["output"]),
         heads=int(heads_),
         scale=float(size) ** -0.5,
+        theta=module.theta if rotary else None,
+        reach=module.reach if rotary else None,
     )
 
 

@@ -128,6 +128,14 @@ class GraphNoNorm(struct.PyTreeNode):
         return self(x + update)
 
 
+class Residual(struct.PyTreeNode):
+    """A residual connection without a norm, x + update."""
+
+    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
+        """Return x + update."""
+        return x + update
+
+
 class ScaledResidual(struct.PyTreeNode):
     """Residual connection x · scale + update, in place of a NoNorm whose scale and bias are already in `update`."""
 
@@ -180,11 +188,13 @@ class GraphBottleneck(struct.PyTreeNode):
 
 
 class GraphFeedForward(struct.PyTreeNode):
-    """Feed-forward network, (L,D) -> (L,D): output(activation(intermediate(x)))."""
+    """Feed-forward network, (L,D) -> (L,D): output(activation(intermediate(x)) · gate(x)); `gate` may be None."""
 
     intermediate: Map
     output: Map
     activation: Callable = struct.field(pytree_node=False)
+    gate: Map | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return self.output(self.activation(self.intermediate(x)))
+        inner = self.activation(self.intermediate(x))
+        return self.output(inner if self.gate is None else inner * self.gate(x))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from bertzoo.export.graph.attention import Attention
-from bertzoo.export.graph.layers import Affine, Array, Map, lookup
+from bertzoo.export.graph.layers import Affine, Array, Map, Residual, lookup
 from bertzoo.heads.base import TYPES
 from bertzoo.nn.attention import MASKED_SCORE
 
@@ -32,7 +32,7 @@ class GraphEmbedding(struct.PyTreeNode):
     """
 
     word: Array
-    position: Array
+    position: Array | None
     token_type: Array | None
     transformation: GraphTrigram | None
     norm: Map | None
@@ -41,7 +41,8 @@ class GraphEmbedding(struct.PyTreeNode):
         x_LE = lookup(ids_L, self.word)
         if self.transformation is not None:
             x_LE = self.transformation(x_LE, mask_L)
-        x_LE = x_LE + self.position[: len(ids_L)]
+        if self.position is not None:
+            x_LE = x_LE + self.position[: len(ids_L)]
         if self.token_type is not None:
             assert types_L is not None
             x_LE = x_LE + lookup(types_L, self.token_type)
@@ -62,6 +63,26 @@ class GraphLayer(struct.PyTreeNode):
         attended_RD = self.attention(x_LD, x_LD, masked_M, mask_L, rows)
         x_RD = self.attention_norm.join(x_LD[:rows], attended_RD)
         return self.feed_forward_norm.join(x_RD, self.feed_forward(x_RD))
+
+
+class GraphPreNormLayer(struct.PyTreeNode):
+    """ModernBERT layer like nn.PreNormLayer, (L,D) -> (R,D), with R as in GraphLayer."""
+
+    attention_norm: Any
+    attention: Attention
+    feed_forward_norm: Any
+    feed_forward: Map
+    output_norm: Any
+    attention_sum: Any = Residual()
+    feed_forward_sum: Any = Residual()
+    first: bool = struct.field(pytree_node=False, default=False)
+
+    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
+        rows = 1 if self.first else len(x_LD)
+        normed_LD = x_LD if self.attention_norm is None else self.attention_norm(x_LD)
+        x_RD = self.attention_sum.join(x_LD[:rows], self.attention(normed_LD, normed_LD, masked_M, mask_L, rows))
+        x_RD = self.feed_forward_sum.join(x_RD, self.feed_forward(self.feed_forward_norm(x_RD)))
+        return x_RD if self.output_norm is None else self.output_norm(x_RD)
 
 
 class GraphBottleneckLayer(struct.PyTreeNode):
@@ -94,6 +115,9 @@ class GraphBottleneckLayer(struct.PyTreeNode):
         return self.output_norm.join(x_LD[:rows], self.output(b_RI))
 
 
+AnyGraphLayer = GraphLayer | GraphPreNormLayer | GraphBottleneckLayer
+
+
 class Graph(struct.PyTreeNode):
     """A model with its head for one row of tokens; a call returns the outputs by name.
 
@@ -103,7 +127,7 @@ class Graph(struct.PyTreeNode):
 
     embedding: GraphEmbedding
     projection: Affine | None
-    layers: tuple[GraphLayer | GraphBottleneckLayer, ...]
+    layers: tuple[AnyGraphLayer, ...]
     pooler: Affine | None
     head: Any
 

@@ -11,7 +11,13 @@ import numpy as np
 from bertzoo.export.graph import layers
 from bertzoo.export.graph.attention import Attention, AttentionSideBySide, Dynamic, Projection
 from bertzoo.export.graph.from_model import build_graph
-from bertzoo.export.graph.modules import Graph, GraphBottleneckLayer, GraphEmbedding, GraphLayer
+from bertzoo.export.graph.modules import (
+    AnyGraphLayer,
+    Graph,
+    GraphBottleneckLayer,
+    GraphEmbedding,
+    GraphPreNormLayer,
+)
 from bertzoo.export.graph.reference import TrainingGraph
 
 
@@ -73,16 +79,16 @@ def _fold_embedding(embedding: GraphEmbedding, norm: layers.GraphNoNorm) -> Grap
         transformation = transformation.replace(dense=layers.scaled(transformation.dense, scale))
     return embedding.replace(
         word=word,
-        position=layers.float32(embedding.position * scale + norm.bias),
+        position=layers.float32(np.asarray(embedding.position) * scale + norm.bias),
         token_type=None if types is None else layers.float32(types * scale),
         transformation=transformation,
         norm=None,
     )
 
 
-def _fold_layer(layer: GraphLayer | GraphBottleneckLayer) -> GraphLayer | GraphBottleneckLayer:
+def _fold_layer(layer: AnyGraphLayer) -> AnyGraphLayer:
     layer = _each_residual(layer, _fold_update)
-    if isinstance(layer, GraphLayer):
+    if not isinstance(layer, GraphBottleneckLayer):
         return layer
     shared = None if layer.shared is None else _fold_narrow(layer.shared)
     return layer.replace(bottleneck=_fold_narrow(layer.bottleneck), shared=shared)
@@ -90,11 +96,12 @@ def _fold_layer(layer: GraphLayer | GraphBottleneckLayer) -> GraphLayer | GraphB
 
 def _each_residual(layer: Any, function: Callable[[Any, Any], tuple[Any, Any]]) -> Any:
     """Replace each part of the layer that computes an update, and the norm after it, by function(part, norm)."""
-    attention, attention_norm = function(layer.attention, layer.attention_norm)
-    layer = layer.replace(attention=attention, attention_norm=attention_norm)
-    if isinstance(layer, GraphLayer):
-        feed_forward, norm = function(layer.feed_forward, layer.feed_forward_norm)
-        return layer.replace(feed_forward=feed_forward, feed_forward_norm=norm)
+    after = "sum" if isinstance(layer, GraphPreNormLayer) else "norm"
+    for name in ("attention", "feed_forward")[: 1 if isinstance(layer, GraphBottleneckLayer) else 2]:
+        part, norm = function(getattr(layer, name), getattr(layer, f"{name}_{after}"))
+        layer = layer.replace(**{name: part, f"{name}_{after}": norm})
+    if not isinstance(layer, GraphBottleneckLayer):
+        return layer
     pairs = [function(*pair) for pair in zip(layer.feed_forwards, layer.feed_forward_norms, strict=True)]
     output, output_norm = function(layer.output, layer.output_norm)
     return layer.replace(
@@ -161,7 +168,7 @@ def keep_groups_apart(graph: Graph) -> Graph:
             if _groups_of_heads(part) > 1:
                 return _attention_apart(part).replace(output=apart(part.output))
             return part.replace(projections=tuple(map(apart, part.projections)), output=apart(part.output))
-        if isinstance(part, GraphLayer | GraphBottleneckLayer):
+        if isinstance(part, AnyGraphLayer):
             return part.replace(**{field.name: apart(getattr(part, field.name)) for field in fields(part)})
         return tuple(map(apart, part)) if isinstance(part, tuple) else part
 

@@ -24,7 +24,8 @@ class Linear(nn.Module):
         super().__init__()
         self.inputs, self.features = len(dense.axes) - len(dense.features), tuple(dense.features)
         kernel = dense.kernel.reshape(math.prod(dense.kernel.shape[: self.inputs]), -1)
-        self.weight, self.bias = nn.Parameter(kernel.mT.contiguous()), nn.Parameter(dense.bias.flatten())
+        self.weight = nn.Parameter(kernel.mT.contiguous())
+        self.bias = nn.Parameter(dense.bias.flatten()) if "bias" in dense.tensors else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = functional.linear(x if self.inputs == 1 else x.flatten(-self.inputs), self.weight, self.bias)
@@ -99,7 +100,7 @@ class ShiftedTrigram(nn.Module):
 
 # Ways to compute a grouped map; torch_files.py and executorch.py choose the fastest for their formats.
 GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": SplitGroups, "batched": Batched}
-_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Trigram": ShiftedTrigram}
+_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Linear": Linear, "Trigram": ShiftedTrigram}
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:

@@ -1,0 +1,150 @@
+"""Byte pair encoding over bytes (Sennrich et al. 2016, §3.2; GPT-2), from `tokenizers`: no text is unknown."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from bertzoo.core.documents import parse_json
+from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.data.tokenizers.vocabulary import Tokenizer, cut, vocabulary_file
+
+SPECIALS = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+_ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+_SPACE = "Ġ"  # the byte of a space
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteBpe:
+    """A vocabulary of byte pairs, loaded from the tokenizer.json at `path` or, if path is empty, trained on the source.
+
+    Text is normalised by Unicode's NFC. Case and accents stay.
+    """
+
+    kind: Literal["byte_bpe"] = "byte_bpe"
+    path: str = ""  # a tokenizer.json; empty: train on the source
+    vocab_size: int = 50368  # entries of a trained vocabulary, or the most entries of a loaded one
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < (least := len(SPECIALS) + len(_ALPHABET)):
+            raise ConfigError(
+                f"vocab_size = {self.vocab_size} is below {least}, the special tokens and the bytes. Use a larger one."
+            )
+
+    @property
+    def normalization(self) -> dict[str, bool]:
+        """The options that change a text before it is split into tokens, by name: none."""
+        return {}
+
+    def load(self) -> "ByteBpeTokenizer":
+        """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
+        return ByteBpeTokenizer(self, vocabulary_file(self.path).read_text(encoding="utf-8"), self.path)
+
+    def train(self, texts: Callable[[], Iterator[str]]) -> "ByteBpeTokenizer":
+        """Train a vocabulary on texts; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK], then the bytes."""
+        library = tokenizers.Tokenizer(models.BPE())
+        library.normalizer = normalizers.NFC()
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        library.decoder = decoders.ByteLevel()
+        names = [spellings[0] for spellings in SPECIALS.values()]
+        trainer = trainers.BpeTrainer(
+            vocab_size=self.vocab_size, special_tokens=names, initial_alphabet=_ALPHABET, show_progress=False
+        )
+        library.train_from_iterator((part for text in texts() for part in cut(text)), trainer)
+        return ByteBpeTokenizer(self, library.to_str(), "trained on the source")
+
+
+class ByteBpeTokenizer(Tokenizer):
+    """Tokenizer of a tokenizer.json with a BPE model over bytes; the constructor raises CorpusError for other files."""
+
+    file, spellings = "tokenizer.json", SPECIALS
+
+    def __init__(self, config: ByteBpe, text: str, origin: str):
+        try:
+            table = parse_json(text)
+            self.library = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises no narrower class
+            raise CorpusError(f"the vocabulary {origin} is no tokenizer.json: {error}. Name another file.") from error
+        splitting = table["pre_tokenizer"] or {}
+        if not isinstance(self.library.model, models.BPE) or splitting.get("type") != "ByteLevel":
+            raise CorpusError(
+                f"the vocabulary {origin} has the model {table['model'].get('type')} after "
+                f"{splitting.get('type')}, not BPE after ByteLevel. Use a tokenizer of byte pairs."
+            )
+        vocabulary = self.library.get_vocab(with_added_tokens=True)
+        entries = sorted(vocabulary, key=vocabulary.__getitem__)
+        if [vocabulary[entry] for entry in entries] != list(range(len(entries))):
+            raise CorpusError(f"the vocabulary {origin} skips a number of its {len(entries):,}. Use an undamaged copy.")
+        super().__init__(replace(config, vocab_size=len(entries)), entries, b"", origin)
+        names = {field: entries[index] for field, index in vars(self.specials).items()}
+        self.library.post_processor = processors.TemplateProcessing(
+            single=f"{names['cls']} $A {names['sep']}",
+            pair=f"{names['cls']} $A {names['sep']} $B {names['sep']}",
+            special_tokens=[(names[field], getattr(self.specials, field)) for field in ("cls", "sep")],
+        )
+        self.library.no_padding()
+        self.library.no_truncation()
+        self.contents = self.library.to_str(pretty=True).encode()
+        self.library.encode_special_tokens = True  # their names in a text are text
+        self._merges = {"".join(pair): pair for pair in map(_pair, table["model"]["merges"])}
+
+    @staticmethod
+    def _continues(entry: str) -> bool:
+        return not entry.startswith((_SPACE, "Ċ", "[", "<"))
+
+    def subset(self, ids: Sequence[int]) -> "ByteBpeTokenizer":
+        table, kept = parse_json(self.contents), {self._entries[index]: new for new, index in enumerate(ids)}
+        model = table["model"]
+        model["vocab"] = {entry: kept[entry] for entry in model["vocab"] if entry in kept}
+        model["merges"] = [
+            list(pair) for entry, pair in self._merges.items() if entry in kept and {*pair} <= kept.keys()
+        ]
+        table["added_tokens"] = [
+            one | {"id": kept[one["content"]]} for one in table["added_tokens"] if one["content"] in kept
+        ]
+        table["post_processor"] = None
+        return ByteBpeTokenizer(self.config, json.dumps(table), "of the kept entries")
+
+    def occurring(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        """Yield the ids of each text's tokens, and of the entries that were merged to them."""
+        ids = {entry: index for index, entry in enumerate(self._entries)}
+        for tokens in self.encode_batch(texts):
+            found, todo = [], [self._entries[index] for index in tokens]
+            while todo:
+                entry = todo.pop()
+                found.append(ids[entry])
+                todo += self._merges.get(entry, ())
+            yield np.array(found, np.int32)
+
+    def plain(self, index: int) -> str:
+        return self._entries[index].removeprefix(_SPACE)
+
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        encodings = self.library.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+            for encoding in encodings
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.library.decode([int(index) for index in ids], skip_special_tokens=False)
+
+
+def _pair(merge: Any) -> tuple[str, str]:
+    """Return the two entries of a merge, which older files write as one text."""
+    first, second = merge.split(" ") if isinstance(merge, str) else merge
+    return first, second
