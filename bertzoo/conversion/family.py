@@ -111,6 +111,7 @@ class Family:
     joined: {end of the name of a layer whose weight joins several: names of these, in order}.
     fixed: {attribute: the only value that bertzoo supports}.
     sentence: the sentence head's objective.
+    token_ids: {attribute with the id of a special token: field of `Specials`}, those that are written.
     ignored: attributes without effect on the model.
     dropouts: defaults of the attributes that hold a head's dropout rate.
     unsupported: (model, head key) -> the reason why Hugging Face's class would compute other outputs, or None.
@@ -133,6 +134,7 @@ class Family:
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     sentence: Literal["nsp", "sop"] = "nsp"
+    token_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
     ignored: frozenset[str] = frozenset()
     dropouts: Mapping[str, Any] = field(default_factory=dict)
     unsupported: Callable[[Any, str], str | None] = lambda model, key: None

@@ -158,8 +158,9 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
             f"{origin}: Hugging Face's {family.heads[key].architecture} has a pooler, the model none. Use --to=pytorch."
         )
     config = attributes.build_config_json(family, model, head)
-    # ConvBERT's default is 1, and transformers does not train the embedding of that id.
-    config["pad_token_id"] = 0 if pretrained.tokenizer is None else pretrained.tokenizer.specials.pad
+    # ConvBERT's default of pad_token_id is 1, and transformers does not train the embedding of that id.
+    ids = {"pad": 0} if pretrained.tokenizer is None else vars(pretrained.tokenizer.specials)
+    config |= {name: ids.get(token) for name, token in family.token_ids.items()}
     prefix = "" if key == "none" else family.prefix
     theirs = family.join(to_theirs(model_rules(family, model, head, prefix), pretrained.params, origin))
     (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -149,13 +149,11 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Return the context (B,L,H,K) and the probabilities (B,H,L,M); query is (B,L,H,K), key and value (B,M,H,K).
 
-    far: (L,M), true where a token does not see another; a token always sees itself.
+    far: (L,M), true where a token does not see another.
     """
     scores = torch.einsum("blhk,bmhk->bhlm", query * query.shape[-1] ** -0.5, key)
     hidden = mask[:, None, None, :] == 0
-    if far is not None:
-        hidden = (hidden | far) & ~torch.eye(len(far), dtype=torch.bool, device=far.device)
-    probabilities = scores.masked_fill(hidden, MASKED_SCORE).softmax(-1)
+    probabilities = scores.masked_fill(hidden if far is None else hidden | far, MASKED_SCORE).softmax(-1)
     return torch.einsum("bhlm,bmhj->blhj", dropout(probabilities), value), probabilities
 
 

@@ -10,6 +10,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.models import ModernBert
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+_SAME = {name: name for name in ("pad", "cls", "sep")}
 _THETAS = {_GLOBAL: ("global_theta", "global_rope_theta"), _LOCAL: ("local_theta", "local_rope_theta")}
 
 
@@ -103,6 +104,7 @@ FAMILY = Family(
         ),
         "masked": HeadLayout("ModernBertForMaskedLM", _masked),
     },
+    token_ids={f"{name}_token_id": token for name, token in {**_SAME, "bos": "cls", "eos": "sep"}.items()},
     hidden=lambda model: model.activation,
     token_hidden=lambda model: model.activation,
     dropouts={"classifier_dropout": 0.0},

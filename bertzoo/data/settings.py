@@ -12,8 +12,7 @@ from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
 from bertzoo.data.sources.mixture import MIXTURE, MixturePart, check_mixture
 from bertzoo.data.sources.text import Limits
-from bertzoo.data.tokenizers.sentencepiece import SentencePiece
-from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.data.tokenizers.tokenizer import TokenizerConfig, WordPiece
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,7 @@ class Data:
     minimum_tokens: int = 8  # fewest tokens of a document; shorter documents are dropped and counted
     piece_bytes: int = 16 << 20  # bytes of text that become one shard
     limits: Limits = field(default_factory=Limits)  # the longest document, line and word
-    tokenizer: WordPiece | SentencePiece = field(default_factory=WordPiece)  # the vocabulary, loaded or trained
+    tokenizer: TokenizerConfig = field(default_factory=WordPiece)  # the vocabulary, loaded or trained
     packing: Packing = field(default_factory=SentencePacking)  # how documents become rows
     masking: Masking = field(default_factory=Masking)  # which tokens are predicted
 

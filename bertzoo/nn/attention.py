@@ -22,13 +22,11 @@ def attend(
     mask_BM: jax.Array,
     dropout: Dropout,
     train: bool,
-    apart_BLM: jax.Array | None = None,
-    reach: int = 0,
+    near_BLM: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
-    Keys where `mask_BM` is 0 are masked out. With the distances `apart_BLM` of tokens, so are keys farther than
-    `reach`; a token always sees itself then, so that padding has finite results. K and J are the sizes of a head's
+    Keys are masked out where `mask_BM` is 0 and where `near_BLM`, if given, is false. K and J are the sizes of a head's
     keys and values. The softmax is in float32. Dropout applies to the probabilities that multiply v, not to the
     returned probabilities.
 
@@ -37,13 +35,13 @@ def attend(
     operations; jit removes those operations if nothing uses the probabilities.
     """
     kernel, context_BLHJ = current_platform().attention_kernel, None
-    if kernel is not None and apart_BLM is None:
+    if kernel is not None and near_BLM is None:
         context_BLHJ = kernel(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train)
     scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
     scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
     seen_BHLM = mask_BM[:, None, None, :] > 0
-    if apart_BLM is not None:
-        seen_BHLM = (seen_BHLM & (apart_BLM <= reach)[:, None]) | (apart_BLM == 0)[:, None]
+    if near_BLM is not None:
+        seen_BHLM = seen_BHLM & near_BLM[:, None]
     scores_BHLM = jnp.where(seen_BHLM, scores_BHLM, MASKED_SCORE)
     probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
     if context_BLHJ is not None:

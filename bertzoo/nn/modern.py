@@ -59,10 +59,10 @@ class RotaryAttention(SelfAttention):
         query_BLHK = rotate(self.query(take_tokens(x_BLD, positions_BR)), read_BR, self.theta)
         key_BMHK = rotate(self.key(x_BLD), places_1M, self.theta)
         value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
-        near = ()
+        near_BLM = None
         if self.reach is not None and self.reach < x_BLD.shape[1] - 1:
-            near = (jnp.abs(read_BR[:, :, None] - places_1M[:, None, :]), self.reach)
-        context_BLHJ, seen_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train, *near)
+            near_BLM = jnp.abs(read_BR[:, :, None] - places_1M[:, None, :]) <= self.reach
+        context_BLHJ, seen_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train, near_BLM)
         return self.dropout(self.output(context_BLHJ), train), seen_BHLM
 
 

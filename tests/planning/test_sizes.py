@@ -49,6 +49,8 @@ PRINTED: dict[str, dict[str, tuple[float] | tuple[float, float]]] = {
     },
     "Iandola et al. 2020": {"squeezebert": (51.1, 7.42)},
     "Jiao et al. 2020": {"tinybert": (14.5, 1.2)},
+    "Warner et al. 2024": {"modernbert_base": (149,)},
+    "Weller et al. 2025": {"ettin_17m": (17,), "ettin_32m": (32,), "ettin_68m": (68,)},
 }
 PUBLISHED = {
     name: Published(paper, *numbers) for paper, configs in PRINTED.items() for name, numbers in configs.items()
@@ -73,11 +75,17 @@ EXACT = {
     "electra_base": (108_891_648, 108_891_648, 119_386_427, 22.347),
     "electra_medium_small": (25_315_968, 25_315_968, 26_861_851, 5.7504),
     "electra_small": (13_483_008, 13_483_008, 14_196_219, 2.6256),
+    # 50368·h + h of the embedding, and in each of n layers 4·h² + 3·h·f and two norms of h: the first layer has no
+    # norm before its attention, and the last the final norm. The masked head has h² + h + 50368.
+    "ettin_17m": (16_797_440, 16_797_440, 16_913_600, 1.1157),
+    "ettin_32m": (31_883_136, 31_883_136, 32_081_344, 3.4603),
+    "ettin_68m": (68_144_640, 68_144_640, 68_457_664, 11.476),
     "ib_bert_large": (294_205_184, 294_467_840, 306_483_516, 75.75),
     "mobilebert": (24_581_888, 24_581_888, 36_597_564, 5.3855),
     "mobilebert_layernorm": (24_581_888, 24_581_888, 36_597_564, 5.3855),
     "mobilebert_paper": (25_359_104, 25_359_104, 37_374_780, 5.5868),
     "mobilebert_tiny": (15_485_696, 15_485_696, 27_501_372, 3.0702),
+    "modernbert_base": (149_014_272, 149_014_272, 149_655_232, 29.343),
     "schubert_33m": (33_222_780, 33_277_770, 33_364_220, 7.23),
     "schubert_43m": (43_141_920, 43_234_640, 43_359_100, 9.21),
     "schubert_55m": (55_328_292, 55_480_782, 55_665_356, 11.65),

@@ -28,6 +28,7 @@ QUICK = (
     "demo",
     "distilbert",
     "electra_small",
+    "ettin_17m",
     "mobilebert",
     "schubert_33m",
 )

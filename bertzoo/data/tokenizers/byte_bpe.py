@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -85,7 +85,7 @@ class ByteBpeTokenizer(Tokenizer):
         entries = sorted(vocabulary, key=vocabulary.__getitem__)
         if [vocabulary[entry] for entry in entries] != list(range(len(entries))):
             raise CorpusError(f"the vocabulary {origin} skips a number of its {len(entries):,}. Use an undamaged copy.")
-        super().__init__(replace(config, vocab_size=len(entries)), entries, b"", origin)
+        super().__init__(config, entries, b"", origin)
         names = {field: entries[index] for field, index in vars(self.specials).items()}
         self.library.post_processor = processors.TemplateProcessing(
             single=f"{names['cls']} $A {names['sep']}",

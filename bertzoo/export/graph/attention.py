@@ -142,11 +142,14 @@ class Attention(struct.PyTreeNode):
             query = query * self.scale
         if self.theta is not None:
             query, key = (_rotated(x, self.theta) for x in (query, key))
+        scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key)
         if self.reach is not None and self.reach < len(masked_M) - 1:
             apart_RM = np.abs(np.arange(rows)[:, None] - np.arange(len(masked_M)))
             far_RM = np.where(apart_RM <= self.reach, 0, MASKED_SCORE).astype(np.float32)
-            masked_M = jnp.minimum(masked_M, far_RM) * (apart_RM > 0)
-        scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key) + masked_M
+            # Exactly MASKED_SCORE where masked, as in nn.attend: padding may see padding alone.
+            scores_HRM = jnp.maximum(scores_HRM + 2 * jnp.minimum(masked_M, far_RM), MASKED_SCORE)
+        else:
+            scores_HRM = scores_HRM + masked_M
         context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
         if self.convolution is not None:
             convolved_RHJ = self.convolution(source_LD, projected, mask_L, self.heads)
