@@ -1,6 +1,8 @@
 """ModernBERT (Warner et al. 2024), https://arxiv.org/abs/2412.13663; Ettin (Weller et al. 2025) has smaller ones."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import flax.linen as nn
@@ -64,7 +66,9 @@ class ModernBert(ModelConfig):
         """Build the embedding without positions and the layers; the last layer ends with the final norm."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
         word = make.word_table(self.vocab_size, self.hidden_size)
-        embedding = Embedding(word, None, None, self._norm(make, "embed"), Dropout(self.dropout))
+        embedding = Embedding(
+            word=word, position=None, token_type=None, norm=self._norm(make, "embed"), dropout=Dropout(self.dropout)
+        )
         layers = tuple(self._layer(make, number) for number in range(self.layers))
         return Backbone(embedding=embedding, encoder=Encoder(layers=layers), pooler=None)
 
@@ -84,18 +88,22 @@ class ModernBert(ModelConfig):
     def _narrow(self) -> TruncatedNormal:
         return TruncatedNormal(self.initializer_range / (2 * self.layers) ** 0.5)
 
-    def _linear(self, make: LayerFactory, *features_and_axes, init=None) -> Linear:
-        dense = make.dense(*features_and_axes, init=init)
-        return Linear(dense.features, dense.axes, dense.kernel_init, dense.dtype)
+    def _linear(
+        self, make: LayerFactory, features: int | tuple[int, ...], *axes: str, init: Callable | None = None
+    ) -> Linear:
+        dense = make.dense(features, *axes, init=init)
+        return Linear(features=dense.features, axes=dense.axes, kernel_init=dense.kernel_init, dtype=dense.dtype)
 
     def _norm(self, make: LayerFactory, axis: str = "model") -> ScaleNorm:
-        return ScaleNorm(make.norm_epsilon, axis, make.compute.jax_dtype)
+        return ScaleNorm(epsilon=make.norm_epsilon, axis=axis, dtype=make.compute.jax_dtype)
 
     def _layer(self, make: LayerFactory, number: int) -> PreNormLayer:
         is_global, inner = number % self.global_every == 0, (self.heads, self.hidden_size // self.heads)
-        maps = {name: self._linear(make, inner, "model", "heads", "head_size") for name in ("query", "key", "value")}
+        project = partial(self._linear, make, inner, "model", "heads", "head_size")
         attention = RotaryAttention(
-            **maps,
+            query=project(),
+            key=project(),
+            value=project(),
             output=self._linear(make, self.hidden_size, "heads", "head_size", "model", init=self._narrow),
             dropout=Dropout(self.attention_dropout),
             theta=self.global_theta if is_global else self.local_theta,

@@ -1,5 +1,7 @@
 """ModernBERT's layers against numpy."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,8 +27,12 @@ def test_a_token_sees_what_is_within_reach_and_scores_depend_on_distance(reach):
     """Identity maps, so that the attention's inputs are its queries, keys and values."""
     x = np.random.default_rng(1).normal(size=(1, 8, 1, 4)).astype(np.float32)
     mask = (np.arange(8) < 7).astype(np.int32)[None]
-    attention = RotaryAttention(*[lambda y: y] * 4, Dropout(0.0), theta=10.0, reach=reach)
-    _, found = attention.apply({}, jnp.asarray(x), jnp.asarray(mask), False)
+    same: Any = lambda y: y  # noqa: E731
+    attention = RotaryAttention(
+        query=same, key=same, value=same, output=same, dropout=Dropout(0.0), theta=10.0, reach=reach
+    )
+    output: Any = attention.apply({}, jnp.asarray(x), jnp.asarray(mask), False)
+    found = np.asarray(output[1])
     angle = np.arange(8)[:, None] * 10.0 ** (-np.arange(0, 4, 2) / 4)
     turned = (x[0, :, 0, :2] + 1j * x[0, :, 0, 2:]) * np.exp(1j * angle)
     scores = (turned @ turned.conj().T).real / 2

@@ -86,11 +86,11 @@ def _embedding(module: Any, params: Params) -> GraphEmbedding:
     table = {
         name: np.asarray(params[name]["embedding"]) for name in ("word", "position", "token_type") if name in params
     }
-    types, position = table.get("token_type"), table.get("position")
+    types = table.get("token_type")
     only = isinstance(module.token_type, nn.OnlyRow)
     return GraphEmbedding(
         word=table["word"],
-        position=position + types if only else position,
+        position=table["position"] + types if only else table.get("position"),
         token_type=None if only else types,
         transformation=transformation,
         norm=_norm(module.norm, params["norm"]),
@@ -106,11 +106,13 @@ def _layer(module: Any, params: Params) -> AnyGraphLayer:
             feed_forward_norm=_norm(module.feed_forward_norm, params["feed_forward_norm"]),
         )
     if isinstance(module, nn.PreNormLayer):
-        norms = {name: getattr(module, name) for name in ("attention_norm", "feed_forward_norm", "output_norm")}
+        norms = {name: _norm(getattr(module, name), params[name]) for name in params if name.endswith("norm")}
         return GraphPreNormLayer(
             attention=_attention(module.attention, params["attention"]),
             feed_forward=_feed_forward(module.feed_forward, params["feed_forward"]),
-            **{name: None if norm is None else _norm(norm, params[name]) for name, norm in norms.items()},
+            attention_norm=norms.get("attention_norm"),
+            feed_forward_norm=norms["feed_forward_norm"],
+            output_norm=norms.get("output_norm"),
         )
     if not isinstance(module, nn.BottleneckLayer):
         raise _unknown(module)
