@@ -17,7 +17,7 @@ Inputs = Mapping[str, Tensor]
 Outputs = dict[str, Tensor]
 
 
-class Linear(nn.Module):
+class LaidOutDense(nn.Module):
     """A Dense layer of modeling_bertzoo.py with its kernel in the layout of `functional.linear`."""
 
     def __init__(self, dense: Any) -> None:
@@ -100,7 +100,11 @@ class ShiftedTrigram(nn.Module):
 
 # Ways to compute a grouped map; torch_files.py and executorch.py choose the fastest for their formats.
 GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": SplitGroups, "batched": Batched}
-_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {"Dense": Linear, "Linear": Linear, "Trigram": ShiftedTrigram}
+_LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {
+    "Dense": LaidOutDense,
+    "Linear": LaidOutDense,
+    "Trigram": ShiftedTrigram,
+}
 
 
 def lay_out(module: nn.Module, grouped: str) -> None:
