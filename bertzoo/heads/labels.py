@@ -321,7 +321,7 @@ class Logits(struct.PyTreeNode):
 def logits_graph(module: Any, params: Any, of: str, make: GraphLayers) -> Logits:
     """Return the export graph of a head with an output layer and perhaps a dense layer before it. of: as in Logits."""
     dense = None if module.dense is None else make.affine(module.dense, params["dense"])
-    norm = None if module.norm is None else make.norm(module.norm, params["norm"])
+    norm = make.norm(module.norm, params["norm"]) if "norm" in params else None
     activation = None if dense is None else make.activation(module.activation)
     output = make.affine(module.output, params["output"])
     return Logits(dense=dense, norm=norm, output=output, activation=activation, of=of)

@@ -360,4 +360,4 @@ def test_without_tensorflow(tmp_path, monkeypatch, capsys):
     (tmp_path / "model.ckpt.index").touch()
     assert main(["convert", str(tmp_path), str(tmp_path / "out"), "--to=bertzoo"]) == 2
     said = capsys.readouterr().err
-    assert mentions(said, "TensorFlow", "pip install -c constraints.txt -e '.[tf]'") and said.count("\n") == 1
+    assert mentions(said, "tensorflow", "pip install -c constraints.txt -e '.[tf]'") and said.count("\n") == 1

@@ -16,7 +16,7 @@ import pytest
 from made_up import made_up_documents, small, write_documents
 from messages import mentioning
 
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.errors import ConfigError, CorpusError, UserError
 from bertzoo.data.corpus import piece, shard, workers
 from bertzoo.data.corpus.piece import split_sentences
 from bertzoo.data.corpus.reader import Corpus
@@ -140,11 +140,11 @@ def test_a_mistaken_source_leaves_the_place_to_the_corrected_one(tmp_path, monke
     documents = [json.dumps({"text": f"The {i}th baker bakes.\nBread is good."}) + "\n" for i in range(200)]
     Path("story.jsonl").write_text("".join(documents))
     right = small(Path("story.jsonl"))
-    with pytest.raises(CorpusError, match=mentioning(*message)):
+    with pytest.raises(UserError, match=mentioning(*message)):
         tokenize(replace(right, **changes), tmp_path / "new" / "c", workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["story.jsonl"]
     (tmp_path / "made").mkdir()
-    with pytest.raises(CorpusError, match=mentioning(*message)):
+    with pytest.raises(UserError, match=mentioning(*message)):
         tokenize(replace(right, **changes), tmp_path / "made", workers=1)
     assert isinstance(tokenize(right, tmp_path / "made", workers=1), Corpus)
 

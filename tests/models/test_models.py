@@ -26,6 +26,7 @@ from bertzoo.models import (
     Electra,
     MobileBert,
     Model,
+    ModernBert,
     SchuBert,
     SqueezeBert,
     Static,
@@ -56,6 +57,7 @@ MODELS = [
     Electra(**SMALL | {"embedding_size": 10}),
     ConvBert(**SMALL | {"embedding_size": 10, "kernel_size": 5, "feed_forward_groups": 2}),
     SchuBert(**UNEVEN, feed_forward_sizes=(20, 34), heads=(3, 2), key_sizes=(7, 5), value_sizes=(4, 9)),
+    ModernBert(**SMALL | {"layers": 3}, window=4, global_every=2),
 ]
 TABLE = Static(**UNEVEN)
 
