@@ -8,8 +8,6 @@ import pytest
 from benchmarks.lib import results
 from benchmarks.reliability import attack, inputs, kills
 
-pytestmark = pytest.mark.slow  # processes that are killed
-
 SAFE = "from pathlib import Path; t = Path('out.tmp'); t.write_text('x' * 8); t.replace('out')"
 TORN = "from pathlib import Path; p = Path('out'); p.exists() or p.write_text('x' * 8)"
 LEFT = f"import os; from pathlib import Path; Path(f'{{os.getpid()}}.tmp').write_text('x'); {SAFE}"
@@ -21,11 +19,15 @@ sys.path.insert(0, {tests!r})
 import pytest
 from hostile import fuzz, survive
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [False, True])
 def test_reader(wrong):
     fuzz(f"reader (wrong={{wrong}})", lambda damage: survive(lambda: {{}}["key"] if wrong else None))
 """
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kill_at.c is for Linux")
+pytestmark = [
+    pytest.mark.slow,  # processes that are killed
+    pytest.mark.skipif(sys.platform != "linux", reason="kill_at.c is for Linux"),
+]
 
 
 @pytest.fixture(scope="module")

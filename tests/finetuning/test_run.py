@@ -185,7 +185,7 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float]
         (["--task="], ("--task", "cola, sst2")),
         (["--alpha=0.5"], ("alpha = 0.5", "--teacher")),
         (["--teacher=RUN"], ("alpha = 1 ", "--teacher=RUN")),
-        (["--alpha=0.5", "--teacher=MODEL"], ("head", "classes")),
+        (["--alpha=0.5", "--teacher=MODEL"], ("head", "labels")),
         (["--max_length=64"], ("max_length = 64", " 32 ")),
         (["--train_rows=500"], ("train_rows = 500", " 240 ")),
         (["--double_unordered=true"], ("double_unordered", "pairs")),

@@ -23,7 +23,19 @@ from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
 from bertzoo.heads import MaskedLanguageModel, SentenceEmbedding, SequenceClassification
-from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, Model, SchuBert, SqueezeBert, Static
+from bertzoo.models import (
+    Albert,
+    Bert,
+    ConvBert,
+    DistilBert,
+    Electra,
+    MobileBert,
+    Model,
+    ModernBert,
+    SchuBert,
+    SqueezeBert,
+    Static,
+)
 from bertzoo.runs import load_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
@@ -39,6 +51,7 @@ KINDS = [
     (DistilBert, SIZES),
     (Electra, {**SIZES, "embedding_size": 8}),
     (MobileBert, {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 2}),
+    (ModernBert, {**SIZES, "window": 6}),
     (SchuBert, {**WIDTHS, "feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)}),
     (SqueezeBert, SIZES),
 ]

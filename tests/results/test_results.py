@@ -151,4 +151,4 @@ def test_a_directory_without_runs_raises(capsys: pytest.CaptureFixture) -> None:
     assert err.startswith("bertzoo: ") and err.count("\n") == 1 and mentions(err, "empty", "fine-tuning")
     assert mentions(shown(capsys, "runs/none", code=2)[1], "runs/none", "directory")
     assert mentions(shown(capsys, "gs://x", code=2)[1], "gs://x", "URL")
-    assert mentions(shown(capsys, "runs", "--csv", "--json", code=2)[1], "argument --csv", "argument --json")
+    assert mentions(shown(capsys, "runs", "--csv", "--json", code=2)[1], "--csv", "--json")

@@ -315,6 +315,7 @@ KINDS = {
     "bert": {"hidden_size": 16, **EVEN},
     "distilbert": {"hidden_size": 16, **EVEN},
     "squeezebert": {"hidden_size": 16, **EVEN, "heads": 4},
+    "modernbert": {"hidden_size": 16, **EVEN, "window": 4},
     "mobilebert": {**pairs.NARROW, **EVEN, "feed_forwards": 2},
     "albert": WIDE,
     "convbert": WIDE,
