@@ -110,8 +110,7 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
 def silence_delegate() -> None:
     """Suppress the line on XNNPACK's delegate that LiteRT prints to stderr once per process.
 
-    Loads a file with one operator, which triggers the line, and drops this line from stderr. Other output of LiteRT
-    stays visible.
+    It loads a file with one operator, at which LiteRT prints the line, and drops the line. Other output stays visible.
     """
     if sys.stderr is None:
         return
