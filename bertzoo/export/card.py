@@ -226,7 +226,7 @@ def use_steps(description: Mapping[str, Any]) -> list[str]:
     result = f"Result: {head.result(description, task and task.range)}"
     if "text" in description:
         return _onnx_steps(description, _preparation(rules), result)
-    kind = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece", "byte_bpe": "byte pair"}[tokenizer["kind"]]
+    kind = {"wordpiece": "WordPiece", "sentencepiece": "SentencePiece", "byte_bpe": "byte pairs"}[tokenizer["kind"]]
     case = "Lower-case the text" if rules["lowercase"] else "Keep upper and lower case"
     accents = "strip accents" if rules["strip_accents"] else "keep accents"
     chinese = "" if rules.get("split_cjk", True) else ", do not split Chinese characters"

@@ -9,12 +9,16 @@ from typing import Any
 import planted
 import pytest
 import yaml
+import zoo
 from huggingface_hub import ModelCard
 from messages import mentions
 from tiers import quick
 
 from bertzoo.conversion import huggingface
+from bertzoo.data.tokenizers.byte_bpe import ByteBpe
 from bertzoo.export.card import metadata, use_steps
+from bertzoo.heads import SequenceClassification
+from bertzoo.models import ModernBert
 from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import origin_record
 
@@ -65,6 +69,21 @@ def test_the_steps_of_every_head(name, row, outputs, models, export):
     assert mentions(steps[3], *outputs)
     assert ("no answer" in steps[3]) == (name == "joint")
     assert mentions(steps[4], "golden.json")
+
+
+def test_byte_pairs_keep_case(export: Any, tmp_path: Path) -> None:
+    words = ByteBpe(vocab_size=300).train(lambda: iter(["The text is read", "and read again"] * 5))
+    model = ModernBert(**zoo.SIZES | {"vocab_size": words.vocab_size}, **zoo.LAYERS)
+    (source := tmp_path / "source").mkdir()
+    load_model.write_model(replace(zoo.pretrained(model, SequenceClassification()), tokenizer=words), source)
+    file = export(source, "--lengths=16")
+    (first, *_), description = use_steps(described(file)), described(file)
+    assert mentions(first, "Keep", "byte pairs", "tokenizer.json", words.vocab_size) and first in card_of(file)
+    assert description["tokenizer"]["kind"] == "byte_bpe" and not any(
+        description["tokenizer"]["normalization"].values()
+    )
+    ids = json.loads((file.with_name(f"{file.name}.files") / "golden.json").read_text())
+    assert ids and (file.with_name(f"{file.name}.files") / "tokenizer.json").is_file()
 
 
 def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path):

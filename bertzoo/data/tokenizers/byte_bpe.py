@@ -43,8 +43,8 @@ class ByteBpe:
 
     @property
     def normalization(self) -> dict[str, bool]:
-        """The options that change a text before it is split into tokens, by name: none."""
-        return {}
+        """The options that change a text before it is split into tokens, by name: both off."""
+        return {"lowercase": False, "strip_accents": False}
 
     def load(self) -> "ByteBpeTokenizer":
         """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
