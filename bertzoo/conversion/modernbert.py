@@ -10,6 +10,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.models import ModernBert
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
+_CLASSIFIER = "ModernBertForSequenceClassification"
 _SAME = {name: name for name in ("pad", "cls", "sep")}
 _THETAS = {_GLOBAL: ("global_theta", "global_rope_theta"), _LOCAL: ("local_theta", "local_rope_theta")}
 
@@ -54,6 +55,9 @@ def _classifier(name: str) -> family.Rules:
 
 
 def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    pooling, architectures = attributes.get("classifier_pooling", "cls"), attributes.get("architectures") or []
+    if pooling != "cls" and _CLASSIFIER in architectures:
+        raise UserError(f"classifier_pooling = {pooling!r} is not supported. Use a model with 'cls'.")
     every = attributes.get("global_attn_every_n_layers", 3)
     if kinds := attributes.get("layer_types"):
         every = next((i for i, kind in enumerate(kinds) if i and kind == _GLOBAL), len(kinds))
@@ -96,9 +100,7 @@ FAMILY = Family(
     joined={"attn.Wqkv": ("attn.query", "attn.key", "attn.value"), "mlp.Wi": ("mlp.intermediate", "mlp.gate")},
     heads={
         "none": HeadLayout("ModernBertModel", lambda model: ()),
-        "sequence_classification": HeadLayout(
-            "ModernBertForSequenceClassification", _classifier("classifier"), "classifier_dropout"
-        ),
+        "sequence_classification": HeadLayout(_CLASSIFIER, _classifier("classifier"), "classifier_dropout"),
         "token_classification": HeadLayout(
             "ModernBertForTokenClassification", _classifier("token_classifier"), "classifier_dropout"
         ),
@@ -111,7 +113,7 @@ FAMILY = Family(
     fixed={
         "attention_bias": False,
         "classifier_bias": False,
-        "classifier_pooling": "cls",
+        "causal_mask": False,
         "decoder_bias": True,
         "mlp_bias": False,
         "norm_bias": False,
@@ -120,15 +122,24 @@ FAMILY = Family(
         {
             "deterministic_flash_attn",
             "initializer_cutoff_factor",
+            "layer_norm_eps",
             "position_embedding_type",
             "reference_compile",
             "repad_logits_with_grad",
             "sparse_pred_ignore_index",
             "sparse_prediction",
+            "unk_token_id",
         }
     ),
     more=frozenset(
-        {"global_attn_every_n_layers", "layer_types", "rope_parameters", "global_rope_theta", "local_rope_theta"}
+        {
+            "classifier_pooling",
+            "global_attn_every_n_layers",
+            "global_rope_theta",
+            "layer_types",
+            "local_rope_theta",
+            "rope_parameters",
+        }
     ),
     read_more=_read_more,
     write_more=lambda model: {

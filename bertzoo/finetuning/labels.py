@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 NUMBER = "number"  # name of a regression's single output
-TEXT_ONLY = ("hidden", "pooler")  # options that do not apply to tags of words
+TEXT_ONLY = ("pooler",)  # options that do not apply to tags of words
 CLASSIFIERS = ("classification", "multi_label")  # kinds of tasks
 
 

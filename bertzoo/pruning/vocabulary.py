@@ -6,7 +6,7 @@ split (Kudo 2018, §3.1): entries that neither of them chose decide nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def _kept(tokenizer: Tokenizer, counts: np.ndarray, characters: set[str], size: 
     """Return the ids to keep, in ascending order."""
     characters |= {character for character in "".join(characters).lower()}
     names = [tokenizer.plain(index) for index in range(len(counts))]
-    always = {*asdict(tokenizer.specials).values()}
+    always = tokenizer.needed
     always |= {index for index, name in enumerate(names) if len(name) == 1 and name in characters}
     others = [index for index in np.argsort(-counts, kind="stable").tolist() if counts[index] and index not in always]
     if size and size <= len(always):

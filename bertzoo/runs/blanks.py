@@ -58,6 +58,8 @@ class BlankFiller:
         parts = text.split(BLANK)
         if len(parts) == 1:
             raise UserError(f"the text {text!r} has no blank. Write {BLANK} in place of a word.")
+        if tokenizer.mask_takes_space:
+            parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]
         pieces = tokenizer.encode_batch(parts)
         ids, places = [specials.cls], []
         for index, piece in enumerate(pieces):
@@ -81,7 +83,7 @@ class BlankFiller:
         logits_PV = self.masked_logits(row)[0, :, : tokenizer.vocab_size]
         values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
         return [
-            Blank(tokens=tuple(tokenizer.token(int(i)) for i in row), probabilities=tuple(float(p) for p in chances))
+            Blank(tokens=tuple(tokenizer.spelling(int(i)) for i in row), probabilities=tuple(float(p) for p in chances))
             for row, chances in zip(np.asarray(indices), np.asarray(values), strict=True)
         ]
 

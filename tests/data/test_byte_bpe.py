@@ -39,6 +39,14 @@ def test_offsets_are_those_of_the_pieces(words: ByteBpeTokenizer) -> None:
     assert words.word_starts(ids).sum() == 4
 
 
+def test_punctuation_ends_a_word(words: ByteBpeTokenizer) -> None:
+    text = "naïve Berlin. a[0], don't 3,000"
+    ids, offsets = words.encode_offsets([text])[0]
+    starts = [int(start) for start, _ in offsets[words.word_starts(ids)].tolist()]
+    found = "|".join(text[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True))
+    assert found.replace("| ", " |").replace(" ", "") == "naïve|Berlin|.|a|[|0|]|,|don|'|t|3|,|000"
+
+
 def test_names_of_special_tokens_are_text_unless_asked_for(words: ByteBpeTokenizer) -> None:
     (plain,), (special,) = words.encode_batch(["a [MASK] b"]), words.encode_batch(["a [MASK] b"], specials=True)
     assert words.specials.mask not in plain and words.specials.mask in special
@@ -54,22 +62,31 @@ def test_training_loading_and_saving_agree(words: ByteBpeTokenizer, tmp_path: Pa
 
 def test_the_kept_entries_split_the_texts_alike(words: ByteBpeTokenizer) -> None:
     texts = ["the text is read", "naïve"]
-    kept = np.unique(np.concatenate([[*range(5)], *words.occurring(texts)]))
+    kept = np.unique(np.concatenate([[*words.needed], *words.occurring(texts)]))
     smaller = words.subset(kept.tolist())
     assert len(kept) == smaller.vocab_size < words.vocab_size
     for old, new in zip(words.encode_batch(texts), smaller.encode_batch(texts), strict=True):
         assert np.array_equal(old, kept[new])
+    other = "Zürich wins 😀"
+    assert smaller.decode(smaller.encode_batch([other])[0]) == other
 
 
 def test_files_that_are_something_else(words: ByteBpeTokenizer, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=mentioning("vocab_size = 260", 261)):
         ByteBpe(vocab_size=260)
     whole, file = json.loads(words.contents), tmp_path / "tokenizer.json"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(CorpusError, match=mentioning(str(file))):
+        ByteBpe(path=str(file)).load()
     for text in ("", "{", "[]", "{}", json.dumps(whole | {"model": {"type": "BPE"}})):
         file.write_text(text)
         with pytest.raises(CorpusError, match=mentioning(str(file))):
             ByteBpe(path=str(file)).load()
-    for splitting, part in (({"type": "Whitespace"}, "Whitespace"), (None, "None")):
-        file.write_text(json.dumps(whole | {"pre_tokenizer": splitting}))
+    for changes, part in (
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "Whitespace"),
+        ({"pre_tokenizer": None}, "None"),
+        ({"model": whole["model"] | {"dropout": 0.5}}, "dropout"),
+    ):
+        file.write_text(json.dumps(whole | changes))
         with pytest.raises(CorpusError, match=mentioning(str(file), part)):
             ByteBpe(path=str(file)).load()

@@ -196,7 +196,7 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float]
         (["--seed=-1"], ("seed = -1",)),
         (["--scale=5"], ("scale = 5.0", "own", "numbers")),
         (["--wnli=majority"], ('wnli = "majority"', "task = own")),
-        (["--own.kind=tokens", "--hidden=gelu"], ("hidden = 'gelu'", "own", "word")),
+        (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "word")),
         (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "word")),
         (["--own.label=text"], ("text_a", "label", "'text'")),
         (["--own.text_b=text"], ("text_a", "text_b", "'text'")),

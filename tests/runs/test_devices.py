@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, SqueezeBert
+from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, ModernBert, SqueezeBert
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning.hlo import find_collectives
 from bertzoo.train import experiment, optim, sharding, state, step
@@ -22,6 +22,7 @@ MODELS = {
     "squeezebert": functools.partial(SqueezeBert, **SMALL),  # four groups, two to a device under tensor=2
     "mobilebert": functools.partial(MobileBert, **SMALL, embedding_size=16, bottleneck_size=16, feed_forwards=2),
     "convbert": functools.partial(ConvBert, **SMALL, kernel_size=3),
+    "modernbert": functools.partial(ModernBert, **SMALL | {"layers": 2}, window=4, global_every=2),
     "replaced": functools.partial(Electra, **SMALL, embedding_size=16),
 }
 OBJECTIVES = {"convbert": Masked(), "replaced": Replaced(generator_width=0.5)}

@@ -1,5 +1,6 @@
 """Byte pair encoding over bytes (Sennrich et al. 2016, §3.2; GPT-2), from `tokenizers`: no text is unknown."""
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class ByteBpe:
 
     def load(self) -> "ByteBpeTokenizer":
         """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
-        return ByteBpeTokenizer(self, vocabulary_file(self.path).read_text(encoding="utf-8"), self.path)
+        return ByteBpeTokenizer(self, vocabulary_file(self.path).read_bytes(), self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "ByteBpeTokenizer":
         """Train a vocabulary on texts; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK], then the bytes."""
@@ -68,14 +69,17 @@ class ByteBpeTokenizer(Tokenizer):
     """Tokenizer of a tokenizer.json with a BPE model over bytes; the constructor raises CorpusError for other files."""
 
     file, spellings = "tokenizer.json", SPECIALS
+    mask_takes_space = True
 
-    def __init__(self, config: ByteBpe, text: str, origin: str):
+    def __init__(self, config: ByteBpe, file: bytes | str, origin: str):
         try:
-            table = parse_json(text)
-            self.library = tokenizers.Tokenizer.from_str(text)
+            table = parse_json(file)
+            self.library = tokenizers.Tokenizer.from_str(file if isinstance(file, str) else file.decode())
         except Exception as error:  # the library raises no narrower class
             raise CorpusError(f"the vocabulary {origin} is no tokenizer.json: {error}. Name another file.") from error
-        splitting = table["pre_tokenizer"] or {}
+        splitting = table.get("pre_tokenizer") or {}
+        if table["model"].get("dropout"):
+            raise CorpusError(f"the vocabulary {origin} has dropout, which changes the tokens of a text. Remove it.")
         if not isinstance(self.library.model, models.BPE) or splitting.get("type") != "ByteLevel":
             raise CorpusError(
                 f"the vocabulary {origin} has the model {table['model'].get('type')} after "
@@ -100,7 +104,24 @@ class ByteBpeTokenizer(Tokenizer):
 
     @staticmethod
     def _continues(entry: str) -> bool:
-        return not entry.startswith((_SPACE, "Ċ", "[", "<"))
+        return _in_word(entry[:1])
+
+    def word_starts(self, ids: np.ndarray) -> np.ndarray:
+        starts = super().word_starts(ids)
+        starts[1:] |= ~self._inside[ids[:-1]]
+        return starts
+
+    @functools.cached_property
+    def _inside(self) -> np.ndarray:
+        return np.array([_in_word(entry[-1:]) or entry == _SPACE for entry in self._entries])
+
+    @property
+    def needed(self) -> set[int]:
+        return super().needed | {index for index, entry in enumerate(self._entries) if entry in _ALPHABET}
+
+    def spelling(self, index: int) -> str:
+        text = self.library.decode([index], skip_special_tokens=False)
+        return self._entries[index] if "\ufffd" in text else text
 
     def subset(self, ids: Sequence[int]) -> "ByteBpeTokenizer":
         table, kept = parse_json(self.contents), {self._entries[index]: new for new, index in enumerate(ids)}
@@ -142,6 +163,11 @@ class ByteBpeTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         return self.library.decode([int(index) for index in ids], skip_special_tokens=False)
+
+
+def _in_word(byte: str) -> bool:
+    """Return whether a byte, as entries spell it, is a letter, a digit or a part of a character beyond ASCII."""
+    return byte.isalnum() if byte.isascii() else not "\u0100" <= byte <= "\u0121"  # the bytes 0 to 32 and 127
 
 
 def _pair(merge: Any) -> tuple[str, str]:

@@ -40,13 +40,14 @@ class Specials:
 class Tokenizer(ABC):
     """A trained or loaded tokenizer over a list of entries, where an entry's id is its index.
 
-    config: the WordPiece or SentencePiece config; its vocab_size is the largest number of entries.
+    config: the WordPiece, SentencePiece or ByteBpe config; its vocab_size is the largest number of entries.
     contents: the bytes of the vocabulary file.
     continuation: (V,) bool, True if an entry continues the word before it.
     """
 
     file: ClassVar[str]  # name of the vocabulary file
     spellings: ClassVar[Mapping[str, Sequence[str]]]  # possible spellings of each field of Specials
+    mask_takes_space: ClassVar[bool] = False  # whether a word's token holds the space before it, and so does [MASK]
 
     def __init__(self, config: Any, entries: list[str], contents: bytes, origin: str):
         """Raise CorpusError naming `origin` if the vocabulary is too large for the config or lacks a special token."""
@@ -74,6 +75,15 @@ class Tokenizer(ABC):
     def token(self, index: int) -> str:
         """Return the entry with the id `index`, as the vocabulary spells it."""
         return self._entries[index]
+
+    def spelling(self, index: int) -> str:
+        """Return the entry with the id `index` as people read it."""
+        return self._entries[index]
+
+    @property
+    def needed(self) -> set[int]:
+        """The ids of the entries without which some text has no tokens."""
+        return {*asdict(self.specials).values()}
 
     def unknown_share(self, texts: Sequence[str]) -> float:
         """Return the share of [UNK] among the tokens of `texts`; 0 if there are no tokens."""
