@@ -161,7 +161,7 @@ if [[ $action == smoke ]]; then
   folder=${folder:-runs/$name}
   [[ ! -e $folder ]] || die "--folder=$folder exists already; name a new one"
   words=smoke command=bash
-  arguments=$(json_list -c "launch/smoke.sh smoke; code=\$?; cp -r smoke /bucket/$name && exit \$code")
+  arguments=$(json_list -c "launch/smoke.sh smoke; code=\$?; mkdir -p /bucket/$name && cp -r smoke/. /bucket/$name && exit \$code")
 fi
 if [[ $action == show ]]; then
   manifest

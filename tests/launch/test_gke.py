@@ -221,7 +221,13 @@ def test_a_smoke_test_brings_its_results_and_is_removed(cloud: Cloud, end: str, 
     out = cloud.run("gke/job.sh", "smoke", *options, code=int(end == "Failed"))
     container = pod(yaml.safe_load((cloud.folder / "applied.yaml").read_text()))["containers"][0]
     assert container["command"] == ["bash"] and container["args"][0] == "-c"
-    assert container["args"][1] == "launch/smoke.sh smoke; code=$$?; cp -r smoke /bucket/run && exit $$code"
+    begun, copy = container["args"][1].replace("$$", "$").replace("/bucket", str(tmp_path)).split("; code=$?; ")
+    assert begun == "launch/smoke.sh smoke"
+    for result in ("first", "second"):  # a second test of the name replaces the first one's results
+        (tmp_path / "smoke").mkdir(exist_ok=True)
+        (tmp_path / "smoke/smoke.txt").write_text(result)
+        assert subprocess.run(["bash", "-c", f"code=3; {copy}"], cwd=tmp_path).returncode == 3
+        assert (tmp_path / "run/smoke.txt").read_text() == result
     assert cloud.calls("gcloud", "storage") == [["cp", "--recursive", "gs://b/run/*", f"{tmp_path}/results"]]
     assert (tmp_path / "results/smoke.txt").exists() and mentions(out, "results/smoke.txt")
     assert cloud.calls("kubectl", "delete") == [["jobset", "run", "--ignore-not-found", "--wait"]]
