@@ -112,8 +112,8 @@ class Mesh:
 def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     """Return the mesh (data, fsdp, tensor) over `devices`, by default all.
 
-    The axis `data` is outermost over TPU slices. Raises ConfigError if the product of the sizes is not the number of
-    devices, or if slices would have to share `fsdp` or `tensor`.
+    The axis `data` is outermost over TPU slices or GPU hosts: JAX numbers both by `slice_index`. Raises ConfigError if
+    the product of the sizes is not the number of devices, or if slices would have to share `fsdp` or `tensor`.
     """
     devices = jax.devices() if devices is None else devices
     sizes, slices = config.sizes, defaultdict(list)
@@ -130,8 +130,8 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     data, rest = divmod(shape[0], len(slices))
     if rest:
         raise ConfigError(
-            f"mesh data={shape[0]} is not divisible by {len(slices)} slices of {len(devices) // len(slices)} devices, "
-            "which only `data` may span. Choose a smaller fsdp or tensor."
+            f"mesh data={shape[0]} is not divisible by {len(slices)} slices or GPU hosts of "
+            f"{len(devices) // len(slices)} devices, which only `data` may span. Choose a smaller fsdp or tensor."
         )
     axes = {"axis_names": tuple(sizes), "axis_types": (AxisType.Auto,) * 3}
     parts = [jax.make_mesh((data, *shape[1:]), **axes, devices=slices[index]).devices for index in sorted(slices)]
