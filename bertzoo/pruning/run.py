@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +77,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             _LOG.info(f"changed since the run started: {line}")
         mesh = sharding.make_mesh(recipe.mesh)
-        training.prepare(recipe.run, run)
+        training.prepare(recipe.run, run, mesh)
         check_devices(recipe, mesh)
         tuned = recipe.distillation_recipe(recipe.model)
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
@@ -264,7 +265,9 @@ class Pruning:
         hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         workers = self.options.batch_workers
         batches = RunBatches(recipe, corpus, self.run.plans, workers=workers, first=part.first, warned=self._warned)
-        training.train(recipe, built, batches, part.run, start, followed=followed)
+        with ExitStack() as stack:
+            trackers = training.start_trackers(recipe, part.run, stack)
+            training.train(recipe, built, batches, part.run, trackers, start, followed=followed)
 
     def _record(
         self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]

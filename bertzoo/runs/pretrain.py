@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from bertzoo.core import config
@@ -33,10 +34,11 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         # Check before creating the directory; a run with a checkpoint does not read its origin again.
         if hosts.share("the newest checkpoint", run.latest) is None:
             training.check_model(origin)
-    with run.shared():
+    with run.shared(), ExitStack() as stack:
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
+        #    Before anything compiles, choose the folder of compiled programs and read the steps of run.executable.
         mesh = sharding.make_mesh(recipe.mesh)
-        training.prepare(recipe.run, run)
+        programs = training.prepare(recipe.run, run, mesh)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
         recipe = training.complete(recipe, run, mesh, origin)
         # 3. The model, the objective and the optimiser of each stage.
@@ -44,11 +46,13 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         training.check_experiment(built, recipe.compute, run)
         # 4. The initial parameters and the tokenizer, if another model provides them.
         start, vocabulary = _start(run, recipe, origin)
-        # 5. The text: tokenise it unless this was done before, and cut it into rows.
+        # 5. The trackers, whose login may fail. Then the text: tokenise it unless this was done before, and cut it into
+        #    rows.
+        trackers = training.start_trackers(recipe, run, stack)
         corpus = training.open_corpus(recipe, run, vocabulary, options)
         batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
         # 6. Restore the newest checkpoint or draw the parameters, and train stage after stage.
-        return training.train(recipe, built, batches, run, start)
+        return training.train(recipe, built, batches, run, trackers, start, programs=programs)
 
 
 def _start(run: RunDirectory, recipe: Pretrain, origin: Location | None) -> tuple[WarmStart | None, Tokenizer | None]:

@@ -20,7 +20,7 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
-from bertzoo.runs.bucket import Bucket
+from bertzoo.runs.bucket import TRACKERS, Bucket
 from bertzoo.runs.configs import Recipe
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.provenance import RUN_JSON, TOKENIZER
@@ -47,7 +47,8 @@ FIXED = (
 FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions", "masking_share")
 ORIGINS = ("from", "teacher")  # keys of run.json for the models a run is made from: path and parameter hash
 _MARK = ".processes-"  # prefix of files that prove to all processes that they share a directory
-_LEFTOVERS = (lock.NAME, "corpus", "plans", "programs")  # of a run that ended before it wrote its config
+# Entries of a run that ended before it wrote its config.
+_LEFTOVERS = (lock.NAME, "corpus", "plans", "programs", TRACKERS, "wandb")
 _PATIENCE = 90  # seconds until a network file system shows a new file or releases a lost host's lock
 
 

@@ -105,7 +105,9 @@ class Tracker:
             self._guard(lambda: self._log(metrics, record["step"]))
 
     def close(self) -> None:
-        self._guard(self._finish)
+        """End the tracker's run; a second call does nothing."""
+        finish, self._finish = self._finish, lambda: None
+        self._guard(finish)
 
     def _guard(self, action: Callable[[], Any]) -> None:
         """Call `action`; log a failure instead of raising it, as a lost network must not end the run."""

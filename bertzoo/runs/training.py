@@ -91,11 +91,30 @@ def check_same_everywhere(record: dict[str, Any], label: str, path: Location) ->
         )
 
 
-def prepare(settings: loop.RunSettings, run: RunDirectory) -> None:
-    """Check that the trackers are installed, and choose where programs that are compiled from now on are kept."""
+def prepare(settings: loop.RunSettings, run: RunDirectory, mesh: jax.sharding.Mesh) -> SavedPrograms | None:
+    """Return the steps of the file run.executable, and choose where programs that are compiled from now on are kept.
+
+    Raises UserError if the file holds no steps or the package of a tracker is missing.
+    """
     hosts.share("the trackers", lambda: check_installed(settings.trackers))
+    path = settings.executable
+    programs = hosts.in_turn("the compiled steps", lambda: SavedPrograms(path, mesh) if path else None)
     own = jax.default_backend() != "cpu" if settings.keep_programs is None else settings.keep_programs
     step.keep_programs(run.programs if own else None)
+    return programs
+
+
+def start_trackers(recipe: Recipe, run: RunDirectory, stack: contextlib.ExitStack) -> list[Tracker]:
+    """Start the run's trackers in process 0, which `stack` closes; raises UserError in every process if one fails."""
+    trackers: list[Tracker] = []
+
+    def start() -> None:
+        for kind in recipe.run.trackers:
+            trackers.append(Tracker(kind, run, recipe))
+            stack.callback(trackers[-1].close)
+
+    hosts.share("the trackers", start)
+    return trackers
 
 
 def complete(
@@ -246,16 +265,20 @@ def train(
     built: Experiment,
     batches: RunBatches,
     run: RunDirectory,
+    trackers: Sequence[Tracker],
     start: WarmStart | None = None,
     until: int | None = None,
     followed: bool = False,
+    programs: SavedPrograms | None = None,
 ) -> int:
     """Train from the newest checkpoint to the end; return the number of steps done.
 
     built: the run that `recipe` describes.
+    trackers: the run's trackers in process 0, which are closed at the end.
     start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
     until: the step after which to pause.
     followed: whether another run follows in this program, so that a signal at the last step still stops the program.
+    programs: training steps that are compiled already, if any.
 
     Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
     """
@@ -278,7 +301,7 @@ def train(
     if hosts.is_first():
         reporters = file_reporters(run.metrics, run.tensorboard)
         reporters += [Console(recipe.stages)] if LOGGER.isEnabledFor(logging.INFO) else []
-        reporters += [Tracker(kind, run, recipe) for kind in recipe.run.trackers]
+        reporters += trackers
         reporters += [Sender(run.bucket)] if run.bucket else []  # last, as it uploads what the others write
     try:
         with Checkpoints(
@@ -305,7 +328,7 @@ def train(
                     until=until,
                     followed=followed,
                     profile=run.path / "profile" if hosts.is_first() and recipe.run.profile_start else None,
-                    load_program=SavedPrograms(recipe.run.executable, built.mesh) if recipe.run.executable else None,
+                    load_program=programs,
                     memory_advice=memory.advice(built),
                 )
             )

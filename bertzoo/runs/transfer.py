@@ -4,6 +4,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -55,10 +56,11 @@ def transfer(
     training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
     training.check_model(path)
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
-    with run.shared():
+    with run.shared(), ExitStack() as stack:
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
+        #    Before anything compiles, choose the folder of compiled programs and read the steps of run.executable.
         mesh = sharding.make_mesh(recipe.mesh)
-        training.prepare(recipe.run, run)
+        programs = training.prepare(recipe.run, run, mesh)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
         recipe = training.complete(recipe, run, mesh)
         # 3. Both models, and the loss and the optimiser of each stage: a stage of the layer transfer compares its
@@ -70,11 +72,13 @@ def transfer(
         _check_same_teacher(start, path, record)
         for line in start.report if not record else ():
             _LOG.info(line)
-        # 5. The text in the teacher's vocabulary: tokenise it unless this was done before, and cut it into rows.
+        # 5. The trackers, whose login may fail. Then the text in the teacher's vocabulary: tokenise it unless this was
+        #    done before, and cut it into rows.
+        trackers = training.start_trackers(recipe, run, stack)
         corpus = training.open_corpus(recipe, run, start.tokenizer, options)
         batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
         # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
-        return training.train(recipe, built, batches, run, start, until)
+        return training.train(recipe, built, batches, run, trackers, start, until, programs=programs)
 
 
 def _find_teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dict | None]:
