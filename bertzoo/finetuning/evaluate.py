@@ -72,8 +72,9 @@ class TaskModel(SavedModel):
         ]
 
     def with_aggregation(self, aggregation: str) -> Self:
-        """Return a copy that predicts entities of raw text; raises UserError if the model tags no words."""
-        if self.kind not in ("tokens", "entities"):
+        """Return a copy that predicts entities of raw text; raises UserError if no head of the model tags words."""
+        models = self.heads if self.kind == "multi_task" else [self]
+        if all(one.kind not in ("tokens", "entities") for one in models):
             raise UserError(
                 f"--aggregation={aggregation} does not apply to {self.path}, which tags no words. Leave --aggregation "
                 "out."

@@ -60,7 +60,7 @@ def resolve_task(recipe: Finetune) -> TaskKind:
             raise ConfigError(
                 f"head = {recipe.head!r} needs own.kind = 'texts', not {own.kind!r}. Set own.kind, or remove head."
             )
-    elif field := changed_field(own):
+    elif field := f"heads = {[one.name for one in own.heads]}" if own.heads else changed_field(own):
         raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}. Remove it.")
     if recipe.embeds:
         task = EmbeddingTask(recipe, own if name == "own" else None)

@@ -105,6 +105,51 @@ def test_loss_and_gradients_are_the_weighted_sums_of_two_models(folder: Path, da
     assert optax.tree.norm(optax.tree.sub(shared, trunk)) <= 1e-6 * optax.tree.norm(trunk)
 
 
+def test_heads_that_label_texts_share_rows(folder: Path, tmp_path: Path):
+    count = 5
+    rows: list[dict[str, Any]] = [
+        {"text": f"bara {WORDS[8 + i]}", "label": "ab"[i % 2], "stars": i / 2, "tags": ("x;y", "y", "")[i % 3]}
+        for i in range(count)
+    ]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    heads = (
+        HeadColumns(name="mood"),
+        HeadColumns(name="stars", kind="regression", label="stars", weight=0.5),
+        HeadColumns(name="tags", kind="multi_label", label="tags", separator=";", weight=3.0),
+    )
+    recipe = Finetune(
+        task="own", data_dir=str(tmp_path), own=CustomFiles(train="train.jsonl", dev="train.jsonl", heads=heads)
+    )
+    task: Any = resolve_task(recipe)
+    tokenizer: Any = load_model.read_model(folder / "model").tokenizer
+    split = task.encode(task.read("train", str(tmp_path)).examples, "train", RowForm(tokenizer, 16, 0), "train")
+    assert split.windows is None and len(split) == split.size == count
+    slot = Slot(np.array([4, 2, 0, 1, 3]), 16)
+    batch = split.batch(slot, 6)
+    model = Bert(**zoo.SIZES | {"vocab_size": tokenizer.vocab_size}, **zoo.LAYERS | {"layers": 1})
+    joint = task.objective(task.head.build(model, Compute()))
+    params = zoo.drawn(joint.init, jax.random.key(0))
+    logits, (losses, _) = jax.jit(lambda p: (joint.predict(p, batch), joint(p, None, batch, None)))(params)
+    outputs = {name: np.asarray(values, np.float64) for name, values in logits.items()}
+    mood, stars, tags = (outputs[f"{one.name}_logits"][:count] for one in heads)
+    true = [rows[i] for i in slot.rows]
+    classes = np.array(["ab".index(row["label"]) for row in true])
+    flags = np.array([[name in row["tags"].split(";") for name in "xy"] for row in true])
+    expected = {
+        "mood": np.sum(np.log(np.exp(mood).sum(-1)) - mood[np.arange(count), classes]),
+        "stars": 0.5 * np.sum((stars[:, 0] - [row["stars"] for row in true]) ** 2),
+        "tags": 3 * np.sum(np.log1p(np.exp(np.where(flags, -tags, tags))).mean(-1)),
+    }
+    assert {name: float(loss) for name, loss in losses.items()} == pytest.approx(expected, rel=1e-5)
+    assert {name: float(weight) for name, weight in joint.weights(batch).items()} == dict.fromkeys(expected, count)
+    records = list(task.decode(split, [slot], [outputs], tokenizer).records)
+    for place, row in enumerate(slot.rows):
+        found = records[row]["heads"]
+        assert found["mood"]["label"] == "ab"[mood[place].argmax()]
+        assert found["stars"]["number"] == pytest.approx(stars[place, 0], abs=1e-4)
+        assert found["tags"]["labels"] == [name for name, logit in zip("xy", tags[place], strict=True) if logit > 0]
+
+
 @pytest.mark.slow
 def test_a_run_scores_and_predicts_both(folder: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     run = tmp_path / "run"
@@ -126,7 +171,7 @@ def test_a_run_scores_and_predicts_both(folder: Path, data: Path, tmp_path: Path
         for row, one in zip(rows, found, strict=True)
         for e in one["heads"]["places"]["entities"]
     )
-    assert bertzoo.predict(run, [row["text"] for row in rows]) == found
+    assert bertzoo.predict(run, [row["text"] for row in rows], aggregation="first") == found
     out, _ = said(capsys, "predict", run, rows[0]["text"])
     assert mentions(out, f"mood: {found[0]['heads']['mood']['label']}", "places: ")
     err = said(capsys, "predict", run, "bara", f"--output={tmp_path / 'out.tsv'}", code=2)[1]
@@ -169,6 +214,7 @@ def test_errors_of_heads(heads: str, names: list[str]):
         ({"threshold": "f1"}, ["threshold = 'f1'", "several heads"]),
         ({"quantise": "int8"}, ["quantise = 'int8'", "several heads"]),
         ({"alpha": 0.5}, ["alpha = 0.5", "teacher"]),
+        ({"task": "cola"}, ["own.heads = ['mood', 'places']", "cola"]),
     ],
 )
 def test_errors_of_a_run(changes: dict[str, Any], names: list[str], data: Path):
