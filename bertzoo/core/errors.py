@@ -53,8 +53,8 @@ def needs_extra(subject: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(
-            f"{subject} needs {str(error.name).partition('.')[0]}, which is not installed. Run `pip install -c "
-            f"constraints.txt -e '.[{extra}]'` in the checkout."
+            f"{subject} needs the extra {extra}, but an import failed ({error}). Run `pip install -c constraints.txt "
+            f"-e '.[{extra}]'` in the checkout."
         ) from error
 
 

@@ -31,7 +31,7 @@ def check_installed(trackers: Sequence[str]) -> None:
     for name in trackers:
         with needs_extra("run.trackers", name):
             if find_spec(name) is None:  # an import would take seconds
-                raise ImportError(name=name)
+                raise ImportError(f"No module named {name!r}")
 
 
 def _wandb(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[str, Any]) -> tuple[str, Log, End]:
@@ -95,7 +95,7 @@ class Tracker:
                 identity, self._log, self._finish = _STARTS[kind](run, name, ids.get(kind), plain(recipe))
         except Exception as error:  # each tracker has its own errors
             raise UserError(
-                f"run.trackers: {kind} starts no run ({error}). Log in, choose its offline mode "
+                f"run.trackers: {kind} cannot start a run ({error}). Log in, choose its offline mode "
                 "(docs/howto/pretrain.md), or leave it out."
             ) from error
         atomic.write_json(file, {**ids, kind: identity})

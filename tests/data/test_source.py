@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from messages import mentioning, mentions
 
-from bertzoo.core.errors import CorpusError, UserError
+from bertzoo.core.errors import CorpusError, UserError, needs_extra
 from bertzoo.data.sources import tfds
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
@@ -271,6 +271,14 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, package, name, parts)
     (tmp_path / "a.txt.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     with pytest.raises(UserError, match=mentioning(*parts)):
         read(name)
+
+
+@pytest.mark.parametrize("error", [ImportError("libarrow.so is missing"), ImportError("no b in numpy", name="numpy")])
+def test_a_broken_package_is_not_called_missing(error):
+    match = mentioning("a.parquet", error, "'.[parquet]'")
+    with pytest.raises(UserError, match=match) as raised, needs_extra("a.parquet", "parquet"):
+        raise error
+    assert "None" not in str(raised.value) and "not installed" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["huggingface:glue", "kubric:a/b", "glue/cola,data_dir=gs://bucket", "../glue", ""])

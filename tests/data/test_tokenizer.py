@@ -297,5 +297,5 @@ print(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text
 
 def test_a_missing_sentencepiece_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(UserError, match=mentioning("needs sentencepiece", "'.[sentencepiece]'")):
+    with pytest.raises(UserError, match=mentioning("needs the extra sentencepiece", "'.[sentencepiece]'")):
         SentencePiece(vocab_size=50).train(lambda: iter(["some text"]))
