@@ -64,6 +64,16 @@ def test_a_data_set_on_disk_gives_its_rows_in_order(tmp_path):
         read(tmp_path / "whole")
 
 
+def test_arrow_files_with_a_footer_are_read(tmp_path):
+    table = pa.table({"text": TEXTS})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table, max_chunksize=300)
+    assert read(tmp_path / "a.arrow") == DOCUMENTS
+    (tmp_path / "cut.arrow").write_bytes((tmp_path / "a.arrow").read_bytes()[:-20_000])
+    with pytest.raises(CorpusError, match=mentioning("cut.arrow", "Arrow")):
+        read(tmp_path / "cut.arrow")
+
+
 def test_parquet_is_read_from_a_remote_directory():
     file = io.BytesIO()
     pq.write_table(pa.table({"text": TEXTS}), file)

@@ -233,8 +233,11 @@ def table_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterat
     with file.open() as raw:
         try:
             if file.name.endswith(".arrow"):
-                table = pyarrow.ipc.open_stream(raw)
-                schema, batches = table.schema, (part for batch in table for part in _parts(batch))
+                footer = raw.read(6) == b"ARROW1"  # lists the batches; a stream has none
+                raw.seek(0)
+                table = pyarrow.ipc.open_file(raw) if footer else pyarrow.ipc.open_stream(raw)
+                whole = map(table.get_batch, range(table.num_record_batches)) if footer else table
+                schema, batches = table.schema, (part for batch in whole for part in _parts(batch))
             else:
                 table = pyarrow.parquet.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
                 schema, batches = table.schema_arrow, table.iter_batches(_ROWS, columns=[text_field], use_threads=False)
@@ -249,13 +252,13 @@ def table_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterat
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise CorpusError(
-                f"{file} is no whole {'Arrow stream' if file.name.endswith('.arrow') else 'Parquet file'}: {reason}. "
+                f"{file} is no whole {'Arrow' if file.name.endswith('.arrow') else 'Parquet'} file: {reason}. "
                 "Download it again, or leave it out."
             ) from error
 
 
 def _parts(batch) -> Iterator:
-    """Cut a batch of an Arrow stream, whose writer chose its size, into batches of _ROWS rows."""
+    """Cut a batch of an Arrow file, whose writer chose its size, into batches of _ROWS rows."""
     return (batch.slice(start, _ROWS) for start in range(0, len(batch), _ROWS))
 
 
