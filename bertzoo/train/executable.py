@@ -78,10 +78,10 @@ class SavedPrograms:
         ]
 
     def __call__(self, lowered: jax.stages.Lowered) -> jax.stages.Compiled | None:
-        """Return the step's program, or None after a log line about what differs."""
+        """Return the step's program; if the file has none that fits, log what differs and return None."""
         name, differences = _name(lowered), list(self._differences)
         if name not in self._file.namelist():
-            differences.append("no step in it is this one, as the config, the code or the mesh differs")
+            differences.append("it has no step of this config, code and mesh")
         if differences:
             _LOG.warning(f"{self._path} is not used: {'; '.join(differences)}. The step is compiled here.")
             return None
