@@ -16,7 +16,7 @@ TOLERANCE = 0.15
 
 
 def main(folder: Path) -> int:
-    """Print the figures and return the exit code."""
+    """Print the times and return the exit code."""
     run = read_run(folder / "bert_base")
     facts, last, spent = run.provenance, run.history.train[-1], spent_seconds(run)
     seconds = run.stages()[0]["batch_size"] / last["examples_per_second"]

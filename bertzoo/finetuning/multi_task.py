@@ -66,21 +66,21 @@ class MultiTaskSplit(Split):
         batch = {name: rows[name] for name in shared}
         for name, split in self.heads.items():
             place, counts = self._places(split, slot)
-            own = split.batch(place, batch_size)
-            own["row_weight"][: len(counts)] *= counts
-            batch |= {f"{name}/{key}": array for key, array in own.items() if key not in shared[:3]}
+            arrays = split.batch(place, batch_size)
+            arrays["row_weight"][: len(counts)] *= counts
+            batch |= {f"{name}/{key}": array for key, array in arrays.items() if key not in shared[:3]}
         return batch
 
     def head_outputs(
         self, name: str, slots: Sequence[Slot], outputs: Sequence[Outputs]
     ) -> tuple[list[Slot], list[Outputs]]:
         """Return the slots and the outputs of a head as its split reads them."""
-        found: list[tuple[Slot, Outputs]] = []
+        pairs: list[tuple[Slot, Outputs]] = []
         for slot, output in zip(slots, outputs, strict=True):
             place, counts = self._places(self.heads[name], slot)
             logits = output[f"{name}_logits"][: len(counts)][counts]
-            found.append((place._replace(rows=place.rows[counts]), {"logits": logits}))
-        return [slot for slot, _ in found], [output for _, output in found]
+            pairs.append((place._replace(rows=place.rows[counts]), {"logits": logits}))
+        return [slot for slot, _ in pairs], [output for _, output in pairs]
 
     def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> dict[str, Any]:
         return {name: one.predict(*self.head_outputs(name, slots, outputs)) for name, one in self.heads.items()}
@@ -171,11 +171,11 @@ class MultiTask(TaskKind):
     ) -> MultiTaskSplit:
         heads: dict[str, Any] = {}
         for place, (head, one) in enumerate(zip(self._names, self.task, strict=True)):
-            own = examples if purpose == "predict" else _of_head(examples, place)
-            heads[head] = one.encode(own, name, form, purpose)
-        found = [one for one in heads.values() if isinstance(one, EntitySplit)]
-        windows = found[0].windows if found else None
-        rows = (found or [*heads.values()])[0].rows
+            labelled = examples if purpose == "predict" else _of_head(examples, place)
+            heads[head] = one.encode(labelled, name, form, purpose)
+        in_windows = [one for one in heads.values() if isinstance(one, EntitySplit)]
+        windows = in_windows[0].windows if in_windows else None
+        rows = (in_windows or [*heads.values()])[0].rows
         return MultiTaskSplit(examples=examples, rows=rows, heads=heads, windows=windows)
 
     def decode(

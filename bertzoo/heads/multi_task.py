@@ -133,9 +133,9 @@ class MultiTaskObjective:
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         logits, sums, metrics = apply_model(self.model, params, batch, key).logits, {}, {}
         for name, weight, one in self.heads:
-            total, figures = one.losses(logits[name], _of_head(name, batch))
+            total, measured = one.losses(logits[name], _of_head(name, batch))
             sums[name] = weight * total[TERM]
-            metrics |= {f"{name}{figure.removeprefix(TERM)}": value for figure, value in figures.items()}
+            metrics |= {f"{name}{metric.removeprefix(TERM)}": value for metric, value in measured.items()}
         return sums, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:

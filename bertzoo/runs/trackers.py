@@ -37,7 +37,7 @@ def check_installed(trackers: Sequence[str]) -> None:
 def _wandb(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[str, Any]) -> tuple[str, Log, End]:
     import wandb  # pyright: ignore[reportMissingImports]
 
-    made = wandb.init(
+    tracked = wandb.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=name,
         id=identity,
@@ -45,8 +45,8 @@ def _wandb(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[s
         dir=run.path,
         config=dict(recipe),
     )
-    made.define_metric("*", step_metric="step")  # wandb's own step cannot go back to a checkpoint's
-    return made.id, lambda metrics, step: made.log({**metrics, "step": step}), made.finish
+    tracked.define_metric("*", step_metric="step")  # wandb's own step cannot go back to a checkpoint's
+    return tracked.id, lambda metrics, step: tracked.log({**metrics, "step": step}), tracked.finish
 
 
 def _mlflow(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[str, Any]) -> tuple[str, Log, End]:
@@ -55,8 +55,8 @@ def _mlflow(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[
     client, identifier = MlflowClient(), identity or ""
     if not identifier:
         project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        found = client.get_experiment_by_name(project)
-        experiment = client.create_experiment(project) if found is None else found.experiment_id
+        known = client.get_experiment_by_name(project)
+        experiment = client.create_experiment(project) if known is None else known.experiment_id
         identifier = client.create_run(experiment, run_name=name).info.run_id
         params = [entities.Param(key, str(value)) for key, value in leaves(recipe, "")]
         for start in range(0, len(params), _PARAMS):
@@ -76,8 +76,8 @@ def _trackio(run: RunDirectory, name: str, identity: str | None, recipe: Mapping
 
     identity = identity or f"{name}-{uuid.uuid4().hex[:8]}"  # trackio finds a run by its name
     project = os.environ.get("TRACKIO_PROJECT", PROJECT)
-    made = trackio.init(project, identity, resume="allow", config=dict(recipe), embed=False)
-    return identity, lambda metrics, step: made.log(metrics, step=step), made.finish
+    tracked = trackio.init(project, identity, resume="allow", config=dict(recipe), embed=False)
+    return identity, lambda metrics, step: tracked.log(metrics, step=step), tracked.finish
 
 
 _STARTS = {"wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}

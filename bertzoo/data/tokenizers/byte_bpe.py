@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer, cut, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import LibraryTokenizer, cut, vocabulary_file
 
 SPECIALS = {
     "pad": ("[PAD]", "<pad>"),
@@ -65,7 +65,7 @@ class ByteBpe:
         return ByteBpeTokenizer(self, library.to_str(), "trained on the source")
 
 
-class ByteBpeTokenizer(Tokenizer):
+class ByteBpeTokenizer(LibraryTokenizer):
     """Tokenizer of a tokenizer.json with a BPE model over bytes; the constructor raises CorpusError for other files."""
 
     file, spellings = "tokenizer.json", SPECIALS
@@ -91,11 +91,13 @@ class ByteBpeTokenizer(Tokenizer):
             raise CorpusError(f"the vocabulary {origin} skips a number of its {len(entries):,}. Use an undamaged copy.")
         super().__init__(config, entries, b"", origin)
         names = {field: entries[index] for field, index in vars(self.specials).items()}
-        self.library.post_processor = processors.TemplateProcessing(
+        template = processors.TemplateProcessing(
             single=f"{names['cls']} $A {names['sep']}",
             pair=f"{names['cls']} $A {names['sep']} $B {names['sep']}",
             special_tokens=[(names[field], getattr(self.specials, field)) for field in ("cls", "sep")],
         )
+        # A token's offsets leave out the space that it holds.
+        self.library.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
         self.library.no_padding()
         self.library.no_truncation()
         self.contents = self.library.to_str(pretty=True).encode()
@@ -140,29 +142,13 @@ class ByteBpeTokenizer(Tokenizer):
         """Yield the ids of each text's tokens, and of the entries that were merged to them."""
         ids = {entry: index for index, entry in enumerate(self._entries)}
         for tokens in self.encode_batch(texts):
-            found, todo = [], [self._entries[index] for index in tokens]
-            while todo:
-                entry = todo.pop()
-                found.append(ids[entry])
-                todo += self._merges.get(entry, ())
-            yield np.array(found, np.int32)
+            entries = [self._entries[index] for index in tokens]
+            for entry in entries:  # the list grows by the two entries of each merge
+                entries += self._merges.get(entry, ())
+            yield np.array([ids[entry] for entry in entries], np.int32)
 
     def plain(self, index: int) -> str:
         return self._entries[index].removeprefix(_SPACE)
-
-    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, np.int32) for encoding in encodings]
-
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        encodings = self.library.encode_batch(list(texts), add_special_tokens=False)
-        return [
-            (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
-            for encoding in encodings
-        ]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self.library.decode([int(index) for index in ids], skip_special_tokens=False)
 
 
 def _in_word(byte: str) -> bool:

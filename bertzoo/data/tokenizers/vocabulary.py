@@ -148,6 +148,26 @@ class Tokenizer(ABC):
         """Return whether an entry continues the word before it."""
 
 
+class LibraryTokenizer(Tokenizer):
+    """A tokenizer that the package `tokenizers` runs."""
+
+    library: Any  # tokenizers.Tokenizer
+
+    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
+
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        encodings = self.library.encode_batch(list(texts), add_special_tokens=False)
+        return [
+            (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+            for encoding in encodings
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.library.decode([int(index) for index in ids], skip_special_tokens=False)
+
+
 def cut(text: str, longest: int = LONGEST_SENTENCE) -> Iterator[str]:
     """Cut a text into parts of at most `longest` characters, at white space or, without any, inside a word."""
     start = 0

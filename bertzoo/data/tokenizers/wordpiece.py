@@ -4,16 +4,15 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, cut, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import WORD, LibraryTokenizer, cut, vocabulary_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ def read_entries(path: str) -> list[str]:
     return [entry.removesuffix("\r") for entry in entries] if entries[0].endswith("\r") else entries
 
 
-class WordPieceTokenizer(Tokenizer):
+class WordPieceTokenizer(LibraryTokenizer):
     """WordPiece tokenizer of a list of entries.
 
     The constructor raises CorpusError for an entry that occurs twice or that no line of a vocab.txt can hold.
@@ -167,20 +166,6 @@ class WordPieceTokenizer(Tokenizer):
 
     def plain(self, index: int) -> str:
         return self._entries[index].removeprefix("##")
-
-    def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, np.int32) for encoding in encodings]
-
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        encodings = self.library.encode_batch(list(texts), add_special_tokens=False)
-        return [
-            (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
-            for encoding in encodings
-        ]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self.library.decode([int(index) for index in ids], skip_special_tokens=False)
 
 
 def _library(config: WordPiece, model: models.WordPiece) -> tokenizers.Tokenizer:
