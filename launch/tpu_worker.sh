@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The part of launch/tpu_vm.sh that runs on each worker; launch/tpu_vm.sh copies it there and calls it:
-# install | allow | start RUN… | status [RUN…] | stop | tail.
+# install | allow | start RUN… | status [RUN…] | stop | tail [NUMBER].
 #
 # A run is started detached, so that it outlives the connection. ~/bertzoo-run holds its arguments, its log and, at its
 # end, its exit code. The lock there is held as long as any process of the run lives, which shows whether a run is
@@ -16,6 +16,24 @@ mkdir -p "$state"
 running() { ! flock --nonblock "$state/lock" true; }
 words() { printf '%q ' "$@"; }
 another() { [[ $(words "$@") != "$(cat -- "$state/run" 2>/dev/null)" ]]; } # another RUN…: whether RUN is not the run that was started last
+
+# What Google's metadata server says of this machine.
+metadata() {
+  curl --silent --fail --max-time 5 --header 'Metadata-Flavor: Google' \
+    "http://metadata.google.internal/computeMetadata/v1/instance/attributes/$1"
+}
+
+# Print the flags that name the run's other hosts. jax finds them itself, if the metadata number this host as those of
+# TPU VMs do; a host that Compute Engine's API made may have its number under another name.
+name_hosts() {
+  local number addresses
+  ! metadata agent-worker-number >/dev/null || return 0
+  number=$(metadata worker-id) && addresses=$(metadata worker-network-endpoints) || return 0
+  IFS=, read -r -a addresses <<<"$addresses" # in the order of the numbers, each an address or name:number:address
+  ((${#addresses[@]} < 2)) ||
+    printf '%s\n' "--distributed.coordinator=${addresses[0]##*:}:8476" \
+      "--distributed.processes=${#addresses[@]}" "--distributed.process=$number"
+}
 
 case ${1:-} in
   install)
@@ -60,7 +78,8 @@ case ${1:-} in
     printf ' %q' "$@"
     echo
     code=0
-    "$venv/bin/bertzoo" "$@" &
+    mapfile -t others < <(name_hosts)
+    "$venv/bin/bertzoo" "$@" "${others[@]}" &
     child=$!
     echo "$child" >"$state/pid"
     trap 'kill -TERM "$child" 2>/dev/null || true' TERM
@@ -104,7 +123,8 @@ case ${1:-} in
     done
     kill -KILL "$(<"$state/pid")" 2>/dev/null || true
     ;;
-  tail)
+  tail) # with NUMBER, only on the host of that number
+    [[ -z ${2:-} || $2 == "$(metadata agent-worker-number || metadata worker-id || echo 0)" ]] || exit 0
     touch "$state/log"
     exec tail -n 100 -F "$state/log"
     ;;

@@ -8,7 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LAUNCH = HERE.parent.parent / "launch"
-PROGRAMS = ("gcloud", "kubectl", "sbatch", "srun", "squeue", "scontrol", "scancel", "uv", "adb", "bertzoo")
+PROGRAMS = ("gcloud", "curl", "kubectl", "sbatch", "srun", "squeue", "scontrol", "scancel", "uv", "adb", "bertzoo")
 
 
 class Cloud:

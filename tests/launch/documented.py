@@ -26,6 +26,7 @@ def names(text: str) -> frozenset[str]:
 
 
 GCLOUD_REFERENCE = "https://cloud.google.com/sdk/gcloud/reference/compute/tpus"
+COMPUTE_REFERENCE = "https://cloud.google.com/sdk/gcloud/reference/compute"
 WIDE = names("--project --format")  # https://cloud.google.com/sdk/gcloud/reference#GLOBAL-FLAGS, and --quiet
 SSH = names("--zone --worker --ssh-flag --ssh-key-file --strict-host-key-checking")
 ADB_REFERENCE = "https://developer.android.com/tools/adb"
@@ -77,6 +78,56 @@ COMMANDS = {
         names("--compress --dry-run --force-key-file-overwrite --internal-ip --plain --recurse --quiet"),
         names("--zone"),
         (2, 99),
+    ),
+    "gcloud compute instance-groups managed create": Command(
+        f"{COMPUTE_REFERENCE}/instance-groups/managed/create",
+        names(
+            "--zone --size --template --target-size-policy-mode --default-action-on-vm-failure --workload-policy "
+            "--base-instance-name --description"
+        )
+        | WIDE,
+        names("--quiet"),
+        names("--zone --size --template"),
+        (1, 1),
+    ),
+    "gcloud compute instance-groups managed describe": Command(
+        f"{COMPUTE_REFERENCE}/instance-groups/managed/describe", names("--zone") | WIDE, words=(1, 1)
+    ),
+    "gcloud compute instance-groups managed list-instances": Command(
+        f"{COMPUTE_REFERENCE}/instance-groups/managed/list-instances", names("--zone --limit") | WIDE, words=(1, 1)
+    ),
+    "gcloud compute instance-groups managed delete": Command(
+        f"{COMPUTE_REFERENCE}/instance-groups/managed/delete", names("--zone") | WIDE, names("--quiet"), words=(1, 1)
+    ),
+    "gcloud compute instance-templates create": Command(
+        f"{COMPUTE_REFERENCE}/instance-templates/create",
+        names(
+            "--machine-type --image-project --image-family --boot-disk-size --maintenance-policy --scopes "
+            "--provisioning-model --instance-termination-action --max-run-duration --reservation-affinity"
+        )
+        | WIDE,
+        words=(1, 1),
+    ),
+    "gcloud compute resource-policies create workload-policy": Command(
+        f"{COMPUTE_REFERENCE}/resource-policies/create/workload-policy",
+        names("--type --region --accelerator-topology --accelerator-topology-mode --description") | WIDE,
+        required=names("--type"),
+        words=(1, 1),
+    ),
+    "gcloud compute ssh": Command(
+        f"{COMPUTE_REFERENCE}/ssh",
+        names("--command --zone --ssh-flag --ssh-key-file --strict-host-key-checking") | WIDE,
+        names("--dry-run --internal-ip --plain --quiet --tunnel-through-iap"),
+        words=(1, 1),
+    ),
+    "gcloud compute scp": Command(
+        f"{COMPUTE_REFERENCE}/scp",
+        names("--scp-flag --zone --ssh-key-file --strict-host-key-checking") | WIDE,
+        names("--compress --dry-run --internal-ip --plain --quiet --recurse --tunnel-through-iap"),
+        words=(2, 99),
+    ),
+    "curl": Command(
+        "https://curl.se/docs/manpage.html", names("--max-time --header"), names("--silent --fail"), words=(1, 1)
     ),
     "gcloud storage cp": Command(
         "https://cloud.google.com/sdk/gcloud/reference/storage/cp", bare=names("--recursive"), words=(2, 99)

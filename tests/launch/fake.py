@@ -62,7 +62,9 @@ def gcloud(argv: list[str]) -> None:
     argv = [word for word in argv if word != "alpha"]
     given, action = flags(argv), " ".join(argv[3:5])
     states = read("states", [])
-    if argv[1] == "storage":
+    if argv[2] != "tpus" and argv[1] == "compute":
+        compute(argv, given, states)
+    elif argv[1] == "storage":
         os.makedirs(argv[-1], exist_ok=True)
         open(f"{argv[-1]}/smoke.txt", "w").close()
     elif action == "queued-resources describe":
@@ -70,17 +72,11 @@ def gcloud(argv: list[str]) -> None:
             stop(1, "(gcloud.compute.tpus.queued-resources.describe) NOT_FOUND: Resource was not found.")
         assert set(states) <= STATES
         print(states[0])
-        gone = states[0] in {"DELETING"} and len(states) == 1
-        if gone or states[1:]:  # a deletion by another process is not to be undone
-            write("states", states[1:])
+        advance(states)
     elif action == "queued-resources create":
         if states:
             stop(1, "ALREADY_EXISTS: Resource already exists.")
-        lives = read("lives", [])
-        write("states", lives.pop(0) if lives else ["WAITING_FOR_RESOURCES", "ACTIVE"])
-        write("lives", lives)
-        for worker in range(2):
-            os.mkdir(f"{CLOUD}/worker{worker}")
+        create(2)
     elif action == "queued-resources delete":
         if not states:
             stop(1, "NOT_FOUND: Resource was not found.")
@@ -93,16 +89,87 @@ def gcloud(argv: list[str]) -> None:
         if not homes or (states and states[0] != "ACTIVE"):
             stop(1, "the TPU VM is not there")
         chosen = homes if given.get("--worker") == "all" else [homes[int(given.get("--worker", "0"))]]
-        if action == "tpu-vm scp":
-            *sources, target = [word for word in argv[5:] if not word.startswith("--")]
-            if ":" not in target:  # from the worker
-                sys.exit(call("cp", "-r", f"{chosen[0]}/{sources[0].partition(':')[2]}", target))
-            for home in chosen:
-                if code := call("cp", "-r", *sources, f"{home}/{target.partition(':')[2]}"):
-                    sys.exit(code)
-        else:
-            codes = [remote(home, given["--command"]) for home in chosen]
-            sys.exit(next((code for code in codes if code), 0))  # as gcloud: the first worker's that failed
+        connect(argv[4], chosen, argv[5:])
+
+
+def advance(states: list[str]) -> None:
+    gone = states[0] in {"DELETING"} and len(states) == 1
+    if gone or states[1:]:  # a deletion by another process is not to be undone
+        write("states", states[1:])
+
+
+def create(size: int) -> None:
+    lives = read("lives", [])
+    write("states", lives.pop(0) if lives else ["WAITING_FOR_RESOURCES", "ACTIVE"])
+    write("lives", lives)
+    for worker in range(size):
+        os.mkdir(f"{CLOUD}/worker{worker}")
+
+
+def connect(verb: str, homes: list[str], argv: list[str]) -> None:
+    """Exit as ssh or scp to these workers."""
+    if verb == "scp":
+        *sources, target = [word for word in argv if not word.startswith("--")]
+        if ":" not in target:  # from the worker
+            sys.exit(call("cp", "-r", f"{homes[0]}/{sources[0].partition(':')[2]}", target))
+        for home in homes:
+            if code := call("cp", "-r", *sources, f"{home}/{target.partition(':')[2]}"):
+                sys.exit(code)
+    else:
+        codes = [remote(home, flags(argv)["--command"]) for home in homes]
+        sys.exit(next((code for code in codes if code), 0))  # as gcloud: the first worker's that failed
+
+
+# What an instance group's hosts are in while a queued resource would be in a state: (status, action) of the last host.
+HOSTS = {
+    "ACTIVE": ("RUNNING", "NONE"),
+    "SUSPENDED": ("TERMINATED", "NONE"),
+    "SUSPENDING": ("STOPPING", "NONE"),
+    "DELETING": ("RUNNING", "DELETING"),
+}
+
+
+def compute(argv: list[str], given: dict[str, str], states: list[str]) -> None:
+    """Compute Engine's API: an instance group with at most two hosts, pod-0 and pod-1."""
+    homes, action = workers(), argv[4]
+    if argv[2] in ("ssh", "scp"):
+        (host,) = {word.partition(":")[0] for word in argv[3:] if word.startswith("pod-")}
+        if states[:1] != ["ACTIVE"]:
+            stop(1, f"{host} is not there")
+        connect(argv[2], [f"{CLOUD}/worker{host[-1]}"], argv[3:])
+    elif argv[2] in ("resource-policies", "instance-templates"):
+        made, name = read("made", []), argv[5 if argv[2] == "resource-policies" else 4]
+        if name in made:
+            stop(1, f"Could not create {name}:\n - The resource '{name}' already exists")
+        write("made", [*made, name])
+    elif action == "create":
+        if states:
+            stop(1, "The resource 'pod' already exists")
+        create(min(2, int(given["--size"])))
+    elif not states:
+        stop(1, "Could not fetch resource:\n - The resource 'projects/p/zones/z/pod' was not found")
+    elif action == "describe":
+        print(f"{len(homes)}\t{states[0] in {'ACTIVE', 'SUSPENDED', 'SUSPENDING'}}")
+    elif action == "list-instances":
+        for number in range(len(homes)):
+            last = HOSTS.get(states[0], ("", "CREATING")) if number == len(homes) - 1 else ("RUNNING", "NONE")
+            print(",".join([f"pod-{number}", *last]))
+        advance(states)
+    else:
+        write("states", [])
+        call("rm", "-rf", *homes)
+
+
+def curl(argv: list[str]) -> None:
+    """The metadata server: TPU VMs have other names for a host's number than the hosts of an instance group."""
+    group, host = os.path.exists(f"{CLOUD}/made"), os.environ["FAKE_HOST"][-1]
+    known = (
+        {"worker-id": host, "worker-network-endpoints": "10.0.0.1,10.0.0.2"} if group else {"agent-worker-number": host}
+    )
+    value = known.get(argv[-1].rpartition("/")[2])
+    if value is None:
+        sys.exit(22)
+    print(value)
 
 
 def remote(home: str, command: str) -> int:
@@ -224,7 +291,9 @@ def main() -> None:
     elif argv[0] == "scancel":
         scancel(argv)
     else:
-        {"gcloud": gcloud, "kubectl": kubectl, "sbatch": sbatch, "uv": uv, "bertzoo": bertzoo}[argv[0]](argv)
+        {"gcloud": gcloud, "curl": curl, "kubectl": kubectl, "sbatch": sbatch, "uv": uv, "bertzoo": bertzoo}[argv[0]](
+            argv
+        )
 
 
 if __name__ == "__main__":

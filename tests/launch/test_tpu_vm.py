@@ -15,11 +15,18 @@ from clouds import LAUNCH, Cloud
 from documented import STATES
 from messages import mentions
 
+from bertzoo.planning.chips import parse_topology
+
 WHERE = ("--name=pod", "--zone=us-east5-b", "--project=p")
 TPU = (*WHERE, "--accelerator=v6e-16", "--spot", "--poll=0")
 RUN = ("--", "demo", "--run_dir=gs://b/x")
 QUEUED = ("gcloud", "compute", "tpus", "queued-resources")
 VM = ("gcloud", "compute", "tpus", "tpu-vm")
+GROUP = ("gcloud", "compute", "instance-groups", "managed")
+COMPUTE = ("--api=compute",)
+APIS = pytest.mark.parametrize(
+    ("api", "resource"), [((), QUEUED), pytest.param(COMPUTE, GROUP, marks=pytest.mark.slow)], ids=["queued", "compute"]
+)
 
 
 @pytest.fixture
@@ -89,30 +96,83 @@ def test_a_run_from_creation_to_deletion(cloud: Cloud, hostile: list[str], tmp_p
     assert len(cloud.calls(*QUEUED, "delete")) == 1
 
 
+@pytest.mark.slow  # what differs from a queued resource; the rest is the same code
+def test_a_run_on_an_instance_group(cloud: Cloud, hostile: list[str], tmp_path: Path):
+    (tmp_path / "my config.toml").write_text("seed = 1\n")
+    copied = f"--copy={tmp_path}/my config.toml"
+    out = cloud.run("tpu_vm.sh", "watch", *COMPUTE, *TPU, copied, "--", *hostile)
+    assert mentions(out, "pod", "ABSENT", "PROVISIONING", "ACTIVE", "done", "delete --name=pod", "--api=compute")
+    (policy,) = cloud.calls("gcloud", "compute", "resource-policies", "create", "workload-policy")
+    (template,) = cloud.calls("gcloud", "compute", "instance-templates", "create")
+    (group,) = cloud.calls(*GROUP, "create")
+    assert {"bertzoo-4x4", "--region=us-east5", "--accelerator-topology=4x4"} <= {*policy}
+    assert {"--machine-type=ct6e-standard-4t", "--provisioning-model=SPOT"} <= {*template}
+    policy_url = "--workload-policy=projects/p/regions/us-east5/resourcePolicies/bertzoo-4x4"
+    assert {"pod", "--size=4", f"--template={template[0]}", policy_url} <= {*group}
+    for number, run in enumerate(sorted(cloud.records("bertzoo"), key=lambda run: run["host"])):
+        others = ["coordinator=10.0.0.1:8476", "processes=2", f"process={number}"]
+        assert run["host"] == f"worker{number}" and (cloud.folder / run["host"] / "bertzoo/my config.toml").is_file()
+        assert run["argv"] == ["bertzoo", "pretrain", *hostile, *(f"--distributed.{word}" for word in others)]
+    assert not list(tmp_path.rglob("broken")) and not cloud.calls("gcloud", "compute", "tpus")
+    cloud.run("tpu_vm.sh", "delete", *COMPUTE, *WHERE, "--yes")
+    assert cloud.calls(*GROUP, "delete") == [["pod", "--zone=us-east5-b", "--project=p", "--quiet"]]
+    cloud.set(lives=[["ACTIVE"]])
+    cloud.run("tpu_vm.sh", "create", *COMPUTE, *TPU)  # the policy and the template are there
+    assert len(cloud.calls(*GROUP, "create")) == 2
+
+
+@pytest.mark.parametrize("accelerator", ["v6e-16", "v6e-32", "v6e-256", "v5p-16", "v5p-32", "v5p-256", "tpu7x-64"])
+def test_a_slice_of_an_instance_group_has_googles_default_shape(cloud: Cloud, accelerator: str):
+    topology = parse_topology(accelerator)
+    out = cloud.run("tpu_vm.sh", "create", "--dry-run", *COMPUTE, *WHERE, f"--accelerator={accelerator}")
+    assert f"--accelerator-topology={topology.name.partition(':')[2]} " in out
+    assert f"--size={topology.chips // 4} " in out and "4t " in out
+
+
+@pytest.mark.parametrize(("number", "follows"), [("0", True), ("1", False)])
+def test_a_host_of_a_group_follows_its_log_only_if_the_number_is_its_own(cloud: Cloud, number: str, follows: bool):
+    cloud.set(made=[])
+    (cloud.folder / "bertzoo-run").mkdir()
+    (cloud.folder / "bertzoo-run/log").write_text("of host 0\n")
+    tail = cloud.bin / "tail"
+    tail.write_text('#!/bin/sh\n/usr/bin/cat "$4"\n')
+    tail.chmod(0o755)
+    home = {**cloud.environment, "HOME": str(cloud.folder), "FAKE_HOST": "worker0"}
+    command = ["bash", str(LAUNCH / "tpu_worker.sh"), "tail", number]
+    assert subprocess.check_output(command, env=home, text=True) == ("of host 0\n" if follows else "")
+
+
 def test_flex_start_asks_for_capacity_for_a_time(cloud: Cloud):
     cloud.run("tpu_vm.sh", "create", *WHERE, "--accelerator=v6e-8", "--flex-start=1d", "--poll=0")
     (asked,) = cloud.calls("gcloud", "alpha", *QUEUED[1:], "create")
     assert asked[-2:] == ["--provisioning-model=flex-start", "--max-run-duration=1d"]
+    out = cloud.run("tpu_vm.sh", "create", "--dry-run", *COMPUTE, *WHERE, "--accelerator=v6e-8", "--flex-start=1d")
+    assert "--machine-type=ct6e-standard-8t" in out and "workload-policy" not in out
+    assert "--provisioning-model=FLEX_START --max-run-duration=1d --instance-termination-action=DELETE" in out
 
 
 SMOKE = (*WHERE, "--accelerator=v6e-8", "--poll=0")
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_smoke_test_brings_its_results_and_deletes_the_tpu(cloud: Cloud, code: int, tmp_path: Path):
+@APIS
+def test_a_smoke_test_brings_its_results_and_deletes_the_tpu(
+    cloud: Cloud, api: tuple[str, ...], resource: tuple[str, ...], code: int, tmp_path: Path
+):
     """In place of launch/smoke.sh, whose runs tests/launch/test_smoke.py has."""
     cloud.set(smoke=code)
-    out = cloud.run("tpu_vm.sh", "smoke", *SMOKE, f"--folder={tmp_path}/results", code=code)
+    out = cloud.run("tpu_vm.sh", "smoke", *api, *SMOKE, f"--folder={tmp_path}/results", code=code)
     assert (tmp_path / "results/smoke.txt").read_text() == "measured\n" and mentions(
         out, "results/smoke.txt", "issue form"
     )
-    assert len(cloud.calls(*QUEUED, "create")) == len(cloud.calls(*QUEUED, "delete")) == 1
+    assert len(cloud.calls(*resource, "create")) == len(cloud.calls(*resource, "delete")) == 1
     assert mentions(
-        cloud.run("tpu_vm.sh", "smoke", *SMOKE, f"--folder={tmp_path}/results", code=2), "results", "exists"
+        cloud.run("tpu_vm.sh", "smoke", *api, *SMOKE, f"--folder={tmp_path}/results", code=2), "results", "exists"
     )
     cloud.set(states=["ACTIVE"])
-    assert mentions(cloud.run("tpu_vm.sh", "smoke", *SMOKE, code=2), "pod", "ACTIVE", "--name")
-    assert len(cloud.calls(*QUEUED, "delete")) == 1  # not somebody's TPU
+    (cloud.folder / "worker0").mkdir()
+    assert mentions(cloud.run("tpu_vm.sh", "smoke", *api, *SMOKE, code=2), "pod", "ACTIVE", "--name")
+    assert len(cloud.calls(*resource, "delete")) == 1  # not somebody's TPU
 
 
 @pytest.mark.parametrize("step", ["tpu-vm scp", "tpu_worker.sh install"])
@@ -163,19 +223,23 @@ def test_the_copied_files_equal_the_checkout(cloud: Cloud, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_preempted_tpu_is_requested_again_and_the_run_resumes(cloud: Cloud) -> None:
+@APIS
+def test_a_preempted_tpu_is_requested_again_and_the_run_resumes(
+    cloud: Cloud, api: tuple[str, ...], resource: tuple[str, ...]
+) -> None:
     # The first TPU is preempted during the run; the second finishes it.
     cloud.set(lives=[["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED"], ["PROVISIONING", "ACTIVE"]])
-    cloud.set(secondsworker0=60, secondsworker1=60)
-    process = cloud.start("tpu_vm.sh", "watch", *TPU, *RUN)
-    for _ in range(400):
-        if len(cloud.calls(*QUEUED, "create")) == 2:
-            cloud.set(secondsworker0=0, secondsworker1=0)
+    seconds = ("seconds0", "seconds1", "secondsworker0", "secondsworker1")
+    cloud.set(**dict.fromkeys(seconds, 60))
+    process = cloud.start("tpu_vm.sh", "watch", *api, *TPU, *RUN)
+    for _ in range(1200):
+        if len(cloud.calls(*resource, "create")) == 2:
+            cloud.set(**dict.fromkeys(seconds, 0))
             break
         time.sleep(0.05)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, out + errors
-    assert len(cloud.calls(*QUEUED, "create")) == 2 and len(cloud.calls(*QUEUED, "delete")) == 1
+    assert len(cloud.calls(*resource, "create")) == 2 and len(cloud.calls(*resource, "delete")) == 1
     assert mentions(out, "1 of", 100) and len(cloud.records("bertzoo")) == 4
 
 
@@ -369,19 +433,25 @@ def test_every_state_is_known(cloud: Cloud, state: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("step", "steps_after"),
+    ("api", "step", "steps_after"),
     [
-        pytest.param("queued-resources describe", "create", marks=pytest.mark.slow),
-        ("queued-resources create", "scp"),
-        ("tpu-vm scp", "tar"),
-        pytest.param("tar -xzf", "install", marks=pytest.mark.slow),
-        ("tpu_worker.sh install", "start"),
-        ("tpu_worker.sh start", "never"),
+        ((), "queued-resources describe", "create"),
+        ((), "queued-resources create", "scp"),
+        ((), "tpu-vm scp", "tar"),
+        ((), "tar -xzf", "install"),
+        ((), "tpu_worker.sh install", "start"),
+        ((), "tpu_worker.sh start", "never"),
+        (COMPUTE, "managed describe", "create"),
+        (COMPUTE, "workload-policy", "instance-templates"),
+        (COMPUTE, "instance-templates create", "managed create"),
+        (COMPUTE, "managed create", "scp"),
+        (COMPUTE, "compute scp", "tar -xzf"),  # on one of two hosts
+        (COMPUTE, "tpu_worker.sh install", "start"),
     ],
 )
-def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, steps_after: str):
+def test_a_step_that_fails_ends_it(cloud: Cloud, api: tuple[str, ...], step: str, steps_after: str):
     cloud.set(failures=[[step, 7, 1]])
-    out = cloud.run("tpu_vm.sh", "watch", *TPU, *RUN, code=None)
+    out = cloud.run("tpu_vm.sh", "watch", *api, *TPU, *RUN, code=None)
     assert cloud.code in (1, 7) and mentions(out, "gcloud")
     later = [call for call in cloud.calls("gcloud") if steps_after in " ".join(call) and step not in " ".join(call)]
     assert not later and not cloud.calls("bertzoo")
@@ -395,10 +465,11 @@ def test_a_failed_deletion_is_an_error(ready: Cloud):
 
 
 @pytest.mark.parametrize("action", ["create", "copy", "run", "watch", "status", "tail", "stop", "delete", "smoke"])
-def test_a_dry_run_creates_nothing(cloud: Cloud, action: str):
+@pytest.mark.parametrize("api", [(), COMPUTE], ids=["queued", "compute"])
+def test_a_dry_run_creates_nothing(cloud: Cloud, api: tuple[str, ...], action: str):
     asked = TPU if action in ("create", "watch") else SMOKE if action == "smoke" else WHERE
-    out = cloud.run("tpu_vm.sh", action, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
-    assert "+ gcloud compute tpus " in out and not cloud.calls()
+    out = cloud.run("tpu_vm.sh", action, *api, *asked, "--dry-run", *(RUN if action in ("run", "watch") else ()))
+    assert f"+ {' '.join(GROUP if api else VM[:3])} " in out and not cloud.calls()
     assert "ABSENT" not in out or action in (
         "create",
         "watch",
@@ -408,7 +479,7 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, action: str):
     if action == "copy":
         assert "stash create\n" in out and out.rstrip().count("tar.gz COMMIT\n") == 1
     if action == "smoke":
-        steps = ["describe", "create", "git", "tar\\ ", "install", "smoke.sh", "pod:smoke", "issue form", "delete"]
+        steps = ["describe", "create", "git", "tar\\ ", "install", "smoke.sh", ":smoke", "issue form", "delete"]
         assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)
     if action == "watch":
         steps = ["describe", "create", "git", "scp", "tar\\ ", "install", "start", "then: "]
@@ -425,6 +496,11 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, action: str):
         (("create", *WHERE), ("--accelerator=TYPE",)),
         (("create", *WHERE, "--accelerator=tpu7x-8"), ("--accelerator=tpu7x-8", "launch/gke/job.sh")),
         (("create", *WHERE, "--accelerator=v9-8"), ("--accelerator=v9-8", "--runtime=VERSION")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v5litepod-16"), ("--accelerator=v5litepod-16", "v5p, v6e")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-24"), ("--accelerator=v6e-24", "1, 2, 4, 8")),
+        (("create", *WHERE[:2], *COMPUTE, "--accelerator=v6e-16"), ("--project=PROJECT",)),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-8", "--reserved"), ("--api=compute", "--reserved")),
+        (("create", *WHERE, "--api=new", "--accelerator=v6e-8"), ("--api=new",)),
         (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--reserved"), ("--spot", "--reserved")),
         (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--flex-start=1d"), ("--spot", "--flex-start")),
         (("copy", *WHERE, "--copy=nowhere"), ("--copy=nowhere",)),
