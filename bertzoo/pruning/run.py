@@ -33,6 +33,7 @@ from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
 from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.trackers import Tracker
 from bertzoo.runs.transfer import read_teacher
 from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
 from bertzoo.train import hosts, sharding, state
@@ -73,7 +74,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     training.check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
     if digest is None:
         training.check_model(path)
-    with run.shared():
+    with run.shared(), ExitStack() as stack:
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             _LOG.info(f"changed since the run started: {line}")
         mesh = sharding.make_mesh(recipe.mesh)
@@ -84,6 +85,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         training.check_experiment(built, tuned.compute)
         pruning = Pruning(recipe, run, path, digest, mesh, options)
         if unfinished := pruning.unfinished:  # a finished run does not open its corpus again: the text may be gone
+            pruning.start_trackers(stack)
             corpus = training.open_corpus(recipe, run, pruning.tokenizer(), options)
             hosts.share("the run directory", lambda: pruning.begin(corpus))
         for iteration in unfinished:
@@ -115,6 +117,7 @@ class Pruning:
         self.target = self.run.target(self.recipe)
         self.whole, self.budget = budget(self.recipe, self.target)
         self._warned: set[str] = set()  # all iterations read the same text
+        self._trackers: dict[Path, list[Tracker]] = {}  # that are started before their training
 
     @cached_property
     def unpruned(self) -> WarmStart:
@@ -137,6 +140,13 @@ class Pruning:
         """The numbers of the iterations that are still to run, from 1."""
         iterations = range(1, self.recipe.cut.iterations + 1)
         return [number for number in iterations if not self.run.tuning(self.recipe, number).finished]
+
+    def start_trackers(self, stack: ExitStack) -> None:
+        """Start the trackers of a new run's first training, whose login may fail, before the text is tokenised."""
+        if self.digest is None:
+            part = self._directory(self.run.scoring(self.recipe, 1))
+            recipe = self.recipe.scoring_recipe(self.recipe.model)
+            self._trackers[part.path] = training.start_trackers(recipe, part, stack)
 
     def begin(self, corpus: Corpus) -> None:
         """Write the run's config and provenance."""
@@ -262,12 +272,18 @@ class Pruning:
         start: WarmStart | None,
         followed: bool = True,
     ) -> None:
-        hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
-        workers = self.options.batch_workers
+        run, workers = self._directory(part), self.options.batch_workers
         batches = RunBatches(recipe, corpus, self.run.plans, workers=workers, first=part.first, warned=self._warned)
         with ExitStack() as stack:
-            trackers = training.start_trackers(recipe, part.run, stack)
-            training.train(recipe, built, batches, part.run, trackers, start, followed=followed)
+            trackers = self._trackers.pop(run.path, None)
+            if trackers is None:
+                trackers = training.start_trackers(recipe, run, stack)
+            training.train(recipe, built, batches, run, trackers, start, followed=followed)
+
+    def _directory(self, part: PartRun) -> RunDirectory:
+        """Return the directory of a training run, which exists then."""
+        hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
+        return part.run
 
     def _record(
         self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]

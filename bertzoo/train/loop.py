@@ -39,7 +39,8 @@ class RunSettings:
     save_every: int = 500  # steps between two checkpoints; 0: only at the end of a stage
     keep_last: int = 3  # newest checkpoints that stay
     keep_best: int = 1  # checkpoints with the lowest held-out loss that also stay
-    profile_start: int = 0  # first step of a trace by jax.profiler, in the folder profile; 0: no trace
+    # first step of a trace by jax.profiler, in the folder profile; in a pruning, of each of its trainings; 0: no trace
+    profile_start: int = 0
     profile_steps: int = 0  # steps that the trace holds
     # keep compiled programs in the run directory, where all processes and later runs of the command read them; "none":
     # on TPUs and GPUs. "false": in the user's cache folder, if the run has one process

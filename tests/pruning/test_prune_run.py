@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+import sys
+from types import SimpleNamespace
 
 import chex
 import numpy as np
@@ -18,7 +20,7 @@ from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.pruning import layout
 from bertzoo.pruning.structure import declare
-from bertzoo.runs import load_model, warm_start
+from bertzoo.runs import load_model, trackers, warm_start
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import loop
 
@@ -241,6 +243,28 @@ def test_impossible_options_raise_one_error(options, message, folder, tmp_path, 
     assert mentions(said, *message)
     assert options != ["--target.share=0.01"] or re.search(r"\b3[0-9][0-9]\b", said), said  # the least
     assert not run.exists()
+
+
+def test_a_failed_login_raises_before_the_text_is_read(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=None))
+    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
+    options = (f"--from={folder / 'unpruned'}", "--data.source=nowhere.txt", '--run.trackers=["trackio"]')
+    assert prune(folder, tmp_path / "run", *options) == 2
+    assert mentions(capsys.readouterr().err, "run.trackers", "trackio", "Log in")
+
+
+@pytest.mark.slow
+def test_every_training_is_one_run_of_a_tracker(folder, tmp_path, monkeypatch):
+    runs: list[list[int]] = []
+
+    def init(project: str, name: str, **options) -> SimpleNamespace:
+        runs.append(steps := [])
+        return SimpleNamespace(log=lambda metrics, step: steps.append(step), finish=lambda: steps.append(-1))
+
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=init))
+    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
+    assert prune(folder, tmp_path / "run", f"--from={folder / 'unpruned'}", '--run.trackers=["trackio"]') == 0
+    assert runs == [[1, 2, -1]] * 4
 
 
 def test_the_pruned_model_must_be_named_and_in_another_directory(folder, tmp_path, capsys):
