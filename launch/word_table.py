@@ -33,7 +33,7 @@ def main() -> None:
                 "in that range."
             )
         table = static_model(source, args.size)
-        with atomic.replacing_directory(args.out) as folder:
+        with atomic.new_directory(args.out) as folder:
             load_model.write_model(table, folder)
     except UserError as error:
         parser.error(str(error))

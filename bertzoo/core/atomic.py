@@ -138,75 +138,6 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
             place.files.replace(place.resolved)
 
 
-@contextmanager
-def replacing_directory(path: Path) -> Iterator[Path]:
-    """Yield a temporary directory that replaces the directory `path` at the end, or is removed after an error.
-
-    One process at a time may write `path`. After a kill, read `current_directory(path)`. Raises UserError if a file or
-    another user's directory has the name of `path` or of a stage of the replacement.
-    """
-    finish_replacing(path)
-    temporary, complete, _ = _stages(path)
-    temporary.mkdir()
-    try:
-        yield temporary
-        _finish(temporary)
-        temporary.replace(complete)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    finish_replacing(path)
-
-
-def finish_replacing(path: Path) -> None:
-    """Finish a killed replacement of the directory `path` if all new files were written; otherwise remove them.
-
-    A link at one of the names is removed, its target is not. Raises UserError as `replacing_directory` does.
-    """
-    temporary, complete, old = _stages(path)
-    if _holds_files(complete):
-        if _holds_files(path):
-            if _holds_files(old):
-                shutil.rmtree(old)
-            path.replace(old)
-        complete.replace(path)
-    for stage in (temporary, old):
-        if _holds_files(stage):
-            shutil.rmtree(stage)
-
-
-def current_directory(path: Path) -> Path:
-    """Return the directory that holds the files of `path`: another one after a kill between renames of a replacement.
-
-    Changes nothing, because the process that replaces `path` may be running.
-    """
-    if os.path.exists(path) or not os.path.isdir(complete := _stages(path)[1]):  # neither raises for a bad name
-        return path
-    return complete
-
-
-def _stages(path: Path) -> tuple[Path, ...]:
-    """Return names beside `path`: of new files being written, of complete ones, and of the old ones being removed."""
-    return tuple(path.with_name(f"{path.name}.{stage}") for stage in ("tmp", "complete", "old"))
-
-
-def _holds_files(directory: Path) -> bool:
-    """Return whether a directory of this user holds files; removes it if it is empty, or a link.
-
-    Raises UserError if it is a file or belongs to another user.
-    """
-    if directory.is_symlink():
-        directory.unlink()
-    if not directory.exists():
-        return False
-    if not directory.is_dir() or directory.lstat().st_uid != os.geteuid():
-        raise UserError(f"{directory} is a file or belongs to another user. Move it to another place.")
-    if any(directory.iterdir()):
-        return True
-    directory.rmdir()
-    return False
-
-
 def remove_leftovers(destination: Path) -> None:
     """Remove the temporary directories that killed processes of this user left beside `destination`, and log each.
 
@@ -232,12 +163,13 @@ def remove_leftovers(destination: Path) -> None:
 
 def hashes(directory: Path) -> dict[str, str]:
     """Return the SHA-256 of every file in a directory, by relative path."""
-    digests = {}
-    for path in directory.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                digests[str(path.relative_to(directory))] = hashlib.file_digest(file, "sha256").hexdigest()
-    return digests
+    return {str(path.relative_to(directory)): file_hash(path) for path in directory.rglob("*") if path.is_file()}
+
+
+def file_hash(file: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _finish(temporary: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import atomic, config
+from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 
 CONFIG, METRICS = "config.toml", "metrics.jsonl"  # a run's resolved config, and its log of metrics and events
@@ -52,7 +52,7 @@ class Kind:
         assert self.model is not None, f"runs of kind {self.name} hold no model directory"
         again = f"Run the same bertzoo {self.name} again, or name the directory of another model."
         try:
-            folder = atomic.current_directory(run / self.model(lambda name: (run / name).read_bytes()))
+            folder = run / self.model(lambda name: (run / name).read_bytes())
         except FileNotFoundError as error:
             raise UserError(f"{run} is unfinished: it has no {Path(error.filename).name}. {again}") from error
         except ValueError as error:

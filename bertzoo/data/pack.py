@@ -20,7 +20,6 @@ from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.reader import Corpus, Split, SplitIndex
-from bertzoo.data.corpus.shard import sha256
 from bertzoo.data.rng import SplitMix, fold
 
 RowFields = tuple[int, int, int, int, int, int, int, int]  # fields of ROW, then the number of dropped tokens
@@ -306,7 +305,7 @@ def _cached(stem: Path) -> dict[str, Any] | None:
         return None
     try:
         summary = read_json(summary_file, {**dict.fromkeys(_COUNTS, int), "sha256": str})
-        return summary if summary["sha256"] == sha256(rows) else None
+        return summary if summary["sha256"] == atomic.file_hash(rows) else None
     except ValueError:
         return None
 
@@ -334,7 +333,7 @@ def _compute(
         "positives": int(rows["label"].sum()),
         "fallbacks": int(rows["fallback"].sum()),
         "truncated_tokens": truncated,
-        "sha256": sha256(stem.with_suffix(".npy")),
+        "sha256": atomic.file_hash(stem.with_suffix(".npy")),
     }
     atomic.write_bytes(stem.with_suffix(".json"), json.dumps(summary, indent=1).encode())
     return summary

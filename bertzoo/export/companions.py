@@ -1,11 +1,11 @@
 """Files beside an exported file: its metadata JSON and the folder with its tokenizer, card and test rows."""
 
-import hashlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.conversion.pretrained import SOURCE
+from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.export.options import Precision
@@ -52,7 +52,7 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
         recorded = document["sha256"]
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}. Convert the model again, or move {path.name} away.") from error
-    if recorded != (actual := file_hash(file)):
+    if recorded != (actual := atomic.file_hash(file)):
         raise UserError(
             f"{path} describes a file with the hash {recorded}, but {file.name} has the hash {actual}. Convert the "
             f"model again, or move {path.name} away."
@@ -76,9 +76,3 @@ def check_takes_ids(file: Path, format: str | None) -> None:
         raise UserError(
             f"{file} takes texts, but only rows of ids are timed. Convert the model with --to=onnx, and time that file."
         )
-
-
-def file_hash(file: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -25,12 +25,12 @@ from bertzoo.export import card
 from bertzoo.export.check import golden, verify
 from bertzoo.export.check.quiz import build_quiz
 from bertzoo.export.check.task_score import Quiz, score_file
-from bertzoo.export.companions import companions, file_hash, interrupted_write, read_metadata
+from bertzoo.export.companions import companions, interrupted_write, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.hub import open_hub, push
 from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
-from bertzoo.export.text_input import check_text_model, text_model
+from bertzoo.export.text_input import check_text_model
 from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.runs import load_model
@@ -137,7 +137,7 @@ def _convert_to_file(source: Location, destination: Path, options: ExportOptions
             "Convert a model with its tokenizer."
         )
     if options.to in TEXT_FORMATS:
-        check_text_model(options.to, text_model(pretrained))
+        check_text_model(options.to, pretrained)
     request = _request(options, pretrained, texts, named=named.head != read.head)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
@@ -204,7 +204,7 @@ def write_file(
         "layers": pretrained.model.layers,
         "bytes": file.stat().st_size,
         **({} if memory is None else {"memory": memory(file, lengths[-1], reference.inputs)}),
-        "sha256": file_hash(file),
+        "sha256": atomic.file_hash(file),
         **({} if request is None else {"request": request}),
         **({} if packages is None else {"packages": packages}),
         "model": config.plain(pretrained.model),

@@ -64,24 +64,17 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
 def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
     """Return the lengths at which to verify a file that takes texts, as `fixed_or_variable_lengths` does.
 
-    Raises UserError also for lengths that `check_text_lengths` rejects.
+    Raises UserError also if the model's outputs depend on padding, and `lengths` do not name exactly one length. A file
+    of several lengths pads the row of a text only to the shortest length. The model's outputs for this row would differ
+    from those for a row with more padding.
     """
-    check_text_lengths(pretrained.model, lengths)
-    return fixed_or_variable_lengths(pretrained, lengths)
-
-
-def check_text_lengths(model: Any, lengths: Sequence[int]) -> None:
-    """Raise UserError if a model's outputs depend on padding, and `lengths` do not name exactly one length.
-
-    A file of several lengths pads the row of a text only to the shortest length. The model's outputs for this row
-    would differ from those for a row with more padding.
-    """
-    if padding_seen(model) and len(set(lengths)) != 1:
+    if padding_seen(pretrained.model) and len(set(lengths)) != 1:
         raise UserError(
-            f"--to=onnx-text: this {model.kind} model reads padding (mask_padding = false), so every row "
+            f"--to=onnx-text: this {pretrained.model.kind} model reads padding (mask_padding = false), so every row "
             f"needs the same length, but --lengths names {len(set(lengths))} lengths. Use one, such as "
             f"--lengths={USUAL}."
         )
+    return fixed_or_variable_lengths(pretrained, lengths)
 
 
 def length_bounds(pretrained: Pretrained) -> tuple[int, int]:

@@ -1,48 +1,26 @@
 """Rules for formats whose files take texts: the heads, labels, tasks and tokenizers that such a file can have."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.tokenizer import TokenizerConfig
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.options import TEXT_FORMATS
-from bertzoo.heads import NoHead
 from bertzoo.tasks.glue import GLUE
 
 
-class TextModel(NamedTuple):
-    """Properties of a model that decide whether its file can take texts; with the default values, every format can.
-
-    head: the head's config. tokenizer: the tokenizer's config; None without one. pair: whether the task has pairs of
-    texts.
-    """
-
-    head: Any = NoHead()
-    tokenizer: TokenizerConfig | None = WordPiece()
-    pair: bool = False
-
-
-def text_model(pretrained: Pretrained) -> TextModel:
-    """Return the TextModel of a model: its head, its tokenizer's config, and whether its task has pairs."""
-    task, custom = pretrained.source.get("task"), pretrained.source.get("own", {})
-    pair = (task in GLUE and GLUE[task].pair) or bool(custom.get("text_b"))
-    return TextModel(pretrained.head, None if pretrained.tokenizer is None else pretrained.tokenizer.config, pair)
-
-
-def check_text_model(to: str, model: TextModel) -> None:
+def check_text_model(to: str, pretrained: Pretrained) -> None:
     """Raise UserError if the format `to`, one of TEXT_FORMATS, cannot hold a model."""
-    problem = _problem(to, model)
+    problem = _problem(to, pretrained)
     if problem:
         raise UserError(f"--to={to}: {problem}. Use --to={TEXT_FORMATS[to]}, and tokenise in the app.")
     if to == "mediapipe":
-        _check_labels(getattr(model.head, "labels", ()))
+        _check_labels(getattr(pretrained.head, "labels", ()))
 
 
-def _problem(to: str, model: TextModel) -> str:
+def _problem(to: str, pretrained: Pretrained) -> str:
     """Return why a format cannot hold a model, as a clause; empty if it can."""
-    head, tokenizer = model.head, model.tokenizer
+    head, tokenizer = pretrained.head, pretrained.tokenizer and pretrained.tokenizer.config
     if not head.probabilities:
         return (
             f"the results of the head {head.kind} refer to tokens, which an app that passes a text does not see; only "
@@ -54,7 +32,8 @@ def _problem(to: str, model: TextModel) -> str:
         return ""
     if head.task_kind == "regression":
         return "this model predicts a number, but MediaPipe's classifier predicts labels"
-    if model.pair:
+    task = pretrained.source.get("task")
+    if (task in GLUE and GLUE[task].pair) or pretrained.source.get("own", {}).get("text_b"):
         return "the model's task has pairs of texts, but MediaPipe takes one text"
     return "" if tokenizer.lowercase else "MediaPipe lower-cases every text, but this tokenizer keeps upper case"
 

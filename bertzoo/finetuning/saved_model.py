@@ -9,7 +9,7 @@ import jax
 
 from bertzoo.conversion import huggingface
 from bertzoo.conversion.pretrained import Pretrained, source_number
-from bertzoo.core import atomic, config
+from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import CONFIG, kind_of_run
 from bertzoo.core.paths import is_url
@@ -153,7 +153,7 @@ def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
             raise UserError(f"{path} is unfinished. Run the same bertzoo finetune again, or name a seed with --seed.")
         if seed is None:
             return path, recipe
-        folder = atomic.current_directory(path / f"seed-{seed}" / MODEL)
+        folder = path / f"seed-{seed}" / MODEL
         if not folder.is_dir():
             seeds = sorted(model.parent.name.removeprefix("seed-") for model in path.glob(f"seed-*/{MODEL}"))
             advice = f"Use one of {', '.join(seeds)}." if seeds else "Run the same bertzoo finetune again."

@@ -87,9 +87,8 @@ class Seed:
         self._stage = job.recipe.stage(job.data.rows)
         self._epoch = self._stage.steps // job.recipe.epochs
         self.history = read_scores(folder / SCORES)
-        atomic.finish_replacing(folder / MODEL)
-        if self.history and not (folder / MODEL).is_dir():
-            _LOG.info(f"seed {seed}: training starts anew, because {folder / MODEL} is missing")
+        if self.history and not (model := folder / MODEL / load_model.MODEL).is_file():
+            _LOG.info(f"seed {seed}: training starts anew, because {model} is missing")
             self._remove_checkpoints()
             self.history = []
 
@@ -219,7 +218,8 @@ class Seed:
             source=source,
         )
         pretrained, document = job.data.finish(pretrained, outputs)
-        with atomic.replacing_directory(folder) as temporary:
+        names = load_model.PARAMETERS, load_model.TOKENIZER
+        with atomic.new_files(folder / load_model.MODEL, *names, replace=True) as temporary:
             load_model.write_model(pretrained, temporary)
         if document is None:
             (self._folder / DECISION).unlink(missing_ok=True)  # of an earlier epoch

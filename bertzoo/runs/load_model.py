@@ -22,7 +22,6 @@ from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import Location, location, missing_model
 from bertzoo.core.version import __version__
 from bertzoo.data.corpus.reader import Corpus, unigram_entropy
-from bertzoo.data.corpus.shard import sha256
 from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.heads import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
@@ -178,7 +177,6 @@ def _renamed(model: Pretrained, rename: Callable[[str], str]) -> Pretrained:
 
 
 def _reader(path: Path) -> Callable[[], Pretrained]:
-    path = atomic.current_directory(path)
     if (path / MODEL).is_file():
         return partial(_read_own, path)
     if (path / huggingface.CONFIG).is_file() or sentence_modules.has_modules(path):
@@ -259,7 +257,7 @@ def _read_own(path: Path) -> Pretrained:
             f"{parameters} does not fit the model in {MODEL}: {wrong[0]} has shape {shapes.get(wrong[0])}, not "
             f"{expected.get(wrong[0])}. Convert or train the model again."
         )
-    if sha256(parameters) != digest:
+    if atomic.file_hash(parameters) != digest:
         raise UserError(
             f"{parameters} is damaged: its hash differs from the one in {MODEL}. Convert or train the model again."
         )
@@ -274,7 +272,7 @@ def _read_own(path: Path) -> Pretrained:
 def write_model(pretrained: Pretrained, directory: Path) -> None:
     """Write model.toml, parameters.safetensors and, if there is a tokenizer, tokenizer/ into an empty directory."""
     tensors.write_safetensors(pretrained.params, directory / PARAMETERS)
-    digest = sha256(directory / PARAMETERS)
+    digest = atomic.file_hash(directory / PARAMETERS)
     tables = config.plain(ModelTables(model=pretrained.model, head=pretrained.head))
     source = {**pretrained.source, "bertzoo": __version__, "parameters_sha256": digest}
     if pretrained.tokenizer is not None:

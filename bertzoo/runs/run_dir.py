@@ -182,7 +182,7 @@ class RunDirectory:
         if not hashes or not all((copy / name).is_file() for name in hashes):
             return self.open_corpus().tokenizer
         for name, digest in hashes.items():
-            if hashlib.sha256((copy / name).read_bytes()).hexdigest() != digest:
+            if atomic.file_hash(copy / name) != digest:
                 raise CorpusError(
                     f"{self.name}/{TOKENIZER}/{name} is damaged: its hash differs from the one in {RUN_JSON}. Restore "
                     "a copy, or remove the file to read the corpus's tokenizer instead."

@@ -3,7 +3,6 @@
 The manifest reveals a flipped bit, which orbax restores without an error, and a checkpoint copied over another one.
 """
 
-import hashlib
 import json
 import math
 import uuid
@@ -34,11 +33,6 @@ def path_of(checkpoint: Path) -> Path:
     return checkpoint.with_name(checkpoint.name + SUFFIX)
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def files_in(directory: Path) -> Iterator[Path]:
     """Yield the files under a directory, sorted."""
     for path in sorted(directory.iterdir()):  # rglob does not work in a bucket
@@ -50,7 +44,7 @@ def files_in(directory: Path) -> Iterator[Path]:
 
 def seal(checkpoint: Path) -> None:
     """Write the manifest of a committed checkpoint, atomically."""
-    files = {str(file.relative_to(checkpoint)): _digest(file) for file in files_in(checkpoint)}
+    files = {str(file.relative_to(checkpoint)): atomic.file_hash(file) for file in files_in(checkpoint)}
     content = {"step": int(checkpoint.name), "run": _run_id(checkpoint.parent), "files": files}
     _write(path_of(checkpoint), json.dumps(content, indent=1))
 
@@ -107,7 +101,7 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
             continue
         if not file.is_file():
             raise CheckpointError(f"the checkpoint's file {file} is missing. Use another checkpoint.")
-        if (arrays or file.parent.name != _ARRAY_DATA) and _digest(file) != digest:
+        if (arrays or file.parent.name != _ARRAY_DATA) and atomic.file_hash(file) != digest:
             raise CheckpointError(
                 f"the checkpoint's file {file} is damaged: its SHA-256 is not that in {path}. Use another checkpoint."
             )

@@ -19,8 +19,8 @@ from safetensors.numpy import load_file, save_file
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import pickled, tensors
+from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.data.corpus.shard import sha256
 
 Prepare = Callable[[Path], None]
 
@@ -266,7 +266,7 @@ def test_half_precision_becomes_float32(kind: str, dtype: type, tmp_path):
 def test_the_digest_is_the_hash_of_the_written_file(shapes: dict[str, tuple[int, ...]], tmp_path):
     arrays = {name: np.full(shape, index, np.float32) for index, (name, shape) in enumerate(shapes.items())}
     tensors.write_safetensors(arrays, tmp_path / "file")
-    assert tensors.digest(arrays) == sha256(tmp_path / "file")
+    assert tensors.digest(arrays) == atomic.file_hash(tmp_path / "file")
 
 
 def test_shards(tmp_path, capsys):

@@ -13,7 +13,6 @@ from messages import mentions
 from bertzoo.cli.main import main
 from bertzoo.core import atomic
 from bertzoo.export import convert as conversion
-from bertzoo.export.companions import file_hash
 from bertzoo.export.litert import write
 from bertzoo.runs import load_model
 
@@ -145,7 +144,7 @@ def test_a_repeated_command_keeps_its_file(tmp_path, capsys, monkeypatch):
             "request": request,
             "packages": packages,
         }
-        atomic.write_json(file.with_name(f"{file.name}.json"), {**one, "sha256": file_hash(file)})
+        atomic.write_json(file.with_name(f"{file.name}.json"), {**one, "sha256": atomic.file_hash(file)})
         file.with_name(f"{file.name}.files").mkdir()
         return one
 

@@ -264,61 +264,6 @@ def test_every_file_is_synced_before_it_is_renamed(
     assert len(synced) == (2 if program == FILES else 1)
 
 
-REPLACING = """
-from pathlib import Path
-with atomic.replacing_directory(Path(sys.argv[2])) as temporary:
-    (temporary / "a").write_text("new")
-    (temporary / "b").write_text("new")
-"""
-
-
-@pytest.mark.parametrize("renames", range(4))
-def test_a_killed_replacement_of_a_directory_keeps_the_old_or_the_new(renames: int, tmp_path: Path) -> None:
-    old = tmp_path / "x" / "a"
-    old.parent.mkdir()
-    old.write_text("old")
-    killed(REPLACING, tmp_path / "x", renames)
-    read = {path.name: path.read_text() for path in atomic.current_directory(tmp_path / "x").iterdir()}
-    assert read == ({"a": "new", "b": "new"} if renames > 1 else {"a": "old"})
-    atomic.finish_replacing(tmp_path / "x")
-    assert [*tmp_path.iterdir()] == [tmp_path / "x"]
-    contents = {path.name: path.read_text() for path in old.parent.iterdir()}
-    assert contents == ({"a": "new", "b": "new"} if renames else {"a": "old"})
-
-
-@pytest.mark.parametrize("stage", ["x.complete", "x.tmp", "x.old", "x"])
-@pytest.mark.parametrize("case", ["empty", "link", "file", "another owner"])
-def test_a_replacement_trusts_no_entry_that_it_did_not_write(
-    stage: str, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, good, thesis = tmp_path / stage, tmp_path / "x" / "a", tmp_path / "thesis" / "a"
-    written = {"thesis"} | ({"x"} - {stage}) | ({stage} if case == "another owner" else set())
-    for name in written:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a").write_text("old")
-    if case == "empty":
-        place.mkdir()
-    elif case == "link":
-        place.symlink_to("thesis")
-    elif case == "file":
-        place.write_text("mine")
-    status = Path.lstat
-    if case == "another owner":
-        other = os.stat_result((0o40700, 1, 1, 1, os.geteuid() + 1, 0, 0, 0, 0, 0))
-        monkeypatch.setattr(Path, "lstat", lambda path: other if path == place else status(path))
-    if case in ("file", "another owner"):
-        with pytest.raises(UserError, match=mentioning(place)):
-            run(REPLACING, tmp_path / "x")
-        assert stage == "x" or good.read_text() == "old"
-        assert place.is_file() if case == "file" else (place / "a").read_text() == "old"
-        return
-    atomic.finish_replacing(tmp_path / "x")
-    assert stage == "x" or good.read_text() == "old"
-    run(REPLACING, tmp_path / "x")
-    assert good.read_text() == "new" and thesis.read_text() == "old"
-    assert {path.name for path in tmp_path.iterdir()} == {"x", "thesis"}
-
-
 def test_a_directory_in_use_is_no_leftover(tmp_path: Path) -> None:
     with atomic.new_directory(tmp_path / "a") as first:
         (first / "x").write_text("1")

@@ -23,7 +23,7 @@ from bertzoo.export.check import verify
 from bertzoo.export.check.quiz import build_quiz, draw_evenly
 from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, PRECISIONS, ExportOptions, VectorPooling
-from bertzoo.export.text_input import check_text_model, text_model
+from bertzoo.export.text_input import check_text_model
 from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.heads.embedding import Pooling
 from bertzoo.models import Bert, ConvBert
@@ -164,7 +164,7 @@ def tokenized(case: str, **options: Any) -> Pretrained:
 
 
 def check_mediapipe(model: Pretrained) -> None:
-    check_text_model("mediapipe", text_model(model))
+    check_text_model("mediapipe", model)
 
 
 def test_mediapipe_rejects_what_its_tasks_cannot_run():

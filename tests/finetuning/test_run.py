@@ -167,6 +167,7 @@ def test_model_and_teacher_behind_urls(finished: Path, folder: Path, tmp_path, m
 )
 def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float], finished: bool, tmp_path):
     (tmp_path / seeds.MODEL).mkdir()
+    (tmp_path / seeds.MODEL / load_model.MODEL).touch()
     epochs = [
         {"epoch": i + 1, "step": 10 * (i + 1), "score": s, "scores": {}, "collapsed": False}
         for i, s in enumerate(scores)

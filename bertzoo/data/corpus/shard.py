@@ -1,7 +1,6 @@
 """Shards of a tokenised corpus: ArrayRecord files whose records are blocks of tokens."""
 
 import errno
-import hashlib
 import os
 import resource
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ class FileRecord:
     def matches(self, directory: Path) -> bool:
         """Return whether the directory holds the file with this size and hash."""
         path = directory / self.file
-        return path.is_file() and path.stat().st_size == self.bytes and sha256(path) == self.sha256
+        return path.is_file() and path.stat().st_size == self.bytes and atomic.file_hash(path) == self.sha256
 
     def check(self, directory: Path, *, contents: bool) -> None:
         """Raise CorpusError unless the directory holds the file with this size and, if `contents` is set, this hash."""
@@ -53,7 +52,7 @@ class FileRecord:
             raise CorpusError(
                 f"{path} has {size:,} bytes, but the manifest lists {self.bytes:,}. Tokenise the source again."
             )
-        if contents and sha256(path) != self.sha256:
+        if contents and atomic.file_hash(path) != self.sha256:
             raise CorpusError(f"{path} is damaged: its SHA-256 differs from the manifest's. Tokenise the source again.")
 
 
@@ -64,15 +63,9 @@ class ShardRecord(FileRecord):
     tokens: int
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def describe_file(path: Path) -> dict[str, str | int]:
     """Return the fields of a FileRecord for an existing file."""
-    return asdict(FileRecord(file=path.name, bytes=path.stat().st_size, sha256=sha256(path)))
+    return asdict(FileRecord(file=path.name, bytes=path.stat().st_size, sha256=atomic.file_hash(path)))
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
