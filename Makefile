@@ -45,7 +45,7 @@ venv: .venv/core.stamp
 	@touch $@
 
 .venv-parity/stamp: pyproject.toml uv.lock .ci/build.txt .ci/weights.txt
-	$(call install,.venv-parity,test parity tfds parquet gcs beam wandb mlflow trackio mediapipe onnx)
+	$(call install,.venv-parity,test parity tfds parquet gcs beam wandb mlflow trackio optuna mediapipe onnx)
 	.venv-parity/bin/python $(TORCH)
 	.venv-parity/bin/python $(HASHED) -r .ci/weights.txt
 	@touch $@

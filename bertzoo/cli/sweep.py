@@ -15,10 +15,16 @@ examples:
 """
 
 from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Literal
 
 from bertzoo.cli.support.jobs import JobFlags, run_list
 from bertzoo.cli.support.options import say
+from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
+
+if TYPE_CHECKING:
+    from bertzoo.jobs.job import JobList
+    from bertzoo.jobs.study import Study
 
 PASSES_ON = (
     "Options and keys of `bertzoo finetune`, or of `bertzoo prune` for a pruning. `bertzoo config finetune` prints "
@@ -35,20 +41,43 @@ class SweepFlags(JobFlags):
     random: int = option(
         "number of points per task, drawn at random from the grid (default: all)", 0, group="jobs", metavar="N", least=1
     )
-    random_seed: int | None = option(
-        "seed with which --random draws points (default: 0)", None, group="jobs", metavar="S"
+    trials: int | None = option(
+        "number of points per task that a study of Optuna chooses by the scores of earlier ones (default: no study)",
+        None,
+        group="jobs",
+        metavar="N",
+        least=1,
     )
+    sampler: Literal["tpe", "random"] | None = option(
+        "for --trials: how the study chooses (default: tpe)", None, group="jobs"
+    )
+    random_seed: int | None = option(
+        "seed with which --random or --trials draws points (default: 0)", None, group="jobs", metavar="S"
+    )
+
+
+def load(options: SweepFlags) -> "tuple[JobList, Study | None]":
+    """Return the points of a sweep, and the study that chooses among such points, if any."""
+    from bertzoo.jobs.study import Study
+    from bertzoo.jobs.sweep import load_sweep
+
+    if options.trials and options.random:
+        raise UserError("--random and --trials exclude each other. Keep one.")
+    if options.sampler and not options.trials:
+        raise UserError(f"--sampler={options.sampler} applies only to --trials. Add --trials=N, the number of points.")
+    study = Study(options.trials, options.sampler or "tpe", options.random_seed) if options.trials else None
+    name, seed = options.sweep, options.random_seed
+    return load_sweep(name, options.overrides, options.tasks, options.random, seed, study), study
 
 
 def main(options: SweepFlags) -> int:
     """Run every unfinished point of the grid, and print the table and the best point of each task."""
     from bertzoo.jobs import progress
     from bertzoo.jobs.record import JobRecord
-    from bertzoo.jobs.sweep import load_sweep
 
-    points = load_sweep(options.sweep, options.overrides, options.tasks, options.random, options.random_seed)
+    points, study = load(options)
     record = JobRecord(options.run_dir, points)
-    code = run_list(options, record, points.jobs)
+    code = run_list(options, record, points.jobs, study=study)
     if not options.list and not options.dry_run:
         for line in progress.sweep_lines(record):
             print(line)

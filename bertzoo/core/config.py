@@ -134,7 +134,14 @@ def as_options(values: Overrides | None) -> list[tuple[str, str]]:
     if not isinstance(values, Mapping):
         return list(values or ())
     return [
-        (key, str(value) if isinstance(value, str | Path) else NONE if value is None else json.dumps(value))
+        (
+            key,
+            str(value)
+            if isinstance(value, str | Path)
+            else NONE
+            if value is None
+            else json.dumps(value, ensure_ascii=False, default=str),
+        )
         for key, value in values.items()
     ]
 

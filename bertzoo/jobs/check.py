@@ -13,10 +13,7 @@ from bertzoo.core.paths import is_url
 from bertzoo.core.tables import aligned
 from bertzoo.data import pipeline as corpora
 from bertzoo.data.sources import pieces
-from bertzoo.export.lengths import check_lengths, check_text_lengths
-from bertzoo.export.options import TEXT_FORMATS
-from bertzoo.export.text_input import TextModel, check_text_model, text_model
-from bertzoo.finetuning.run import resolve_task
+from bertzoo.export.lengths import check_lengths
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.jobs import job as forms
@@ -28,6 +25,7 @@ from bertzoo.runs import load_model
 from bertzoo.runs.experiments import build_experiment
 
 _BYTES = 4  # bytes of a parameter
+_PROCESS = 1 << 30  # bytes of a process with JAX and its compiled programs, about
 _STATE = 3  # arrays in a checkpoint: the parameters and the optimiser's two moments
 _PRODUCTS = 6  # operations in training for each parameter and token: 2 forward, 4 backward
 _REACHED = 0.5  # share of the speed of a matrix product that training reaches, about
@@ -72,39 +70,39 @@ def _named(job: CommandJob) -> Iterator[None]:
         raise ConfigError(f"{job.name}: {error}") from error
 
 
-def prepare(record: JobRecord, jobs: Sequence[CommandJob], parse: Parse) -> "Checks":
-    """Read the record and check the list; raise UserError if options, models, data or disk space make a job fail.
-
-    The options of every job are checked; models, data and disk space for those of `jobs` that are not finished.
-    """
-    checks = Checks(record)
-    for job in record.list.jobs:
-        with _named(job):
-            checks.planned[job.name] = parse(record.words(job))
-            record.recipes[job.name] = [run.recipe for run in checks.planned[job.name]]
-    record.read()
-    waiting = record.waiting(jobs)
-    for job in record.list.jobs:
-        with _named(job):
-            checks.check_job(job, runs=job in waiting)
-    checks.check_disk(waiting)
-    return checks
-
-
 @dataclass
 class Checks:
     """Checks of single jobs, in the list's order, and what they have found out.
 
-    planned: runs of each job. models: config of the model in each job's output; None if known only later.
+    parse: parses command lines. planned: runs of each job. models: config of the model in each job's output; None if
+    known only later.
     """
 
     record: JobRecord
+    parse: Parse
     planned: dict[str, list[PlannedRun]] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)
-    _texts: dict[str, TextModel] = field(default_factory=dict)  # what decides whether a model's file takes texts
     _seen: set[Any] = field(default_factory=set)  # models and texts that were checked
     _known: dict[str, Any] = field(default_factory=dict)  # configs of models, by path
     _rows: dict[Any, int] = field(default_factory=dict)  # examples to train on, by the files of a task
+
+    def prepare(self, jobs: Sequence[CommandJob]) -> None:
+        """Read the record and check the list; raise UserError if options, models, data or disk space make a job fail.
+
+        The options of every new job in the list are checked; models, data and disk space for those of `jobs` that are
+        not finished.
+        """
+        new = [job for job in self.record.list.jobs if job.name not in self.planned]
+        for job in new:
+            with _named(job):
+                self.planned[job.name] = self.parse(self.record.words(job))
+                self.record.recipes[job.name] = [run.recipe for run in self.planned[job.name]]
+        self.record.read()
+        waiting = self.record.waiting(jobs)
+        for job in new:
+            with _named(job):
+                self.check_job(job, runs=job in waiting)
+        self.check_disk(waiting)
 
     def recipe(self, job: CommandJob) -> Any:
         """Return the config of a job's first run, or None."""
@@ -123,10 +121,6 @@ class Checks:
             model = self._linked(job, "from")
         self.models[job.name] = model
         self._check_fit(job)
-        if job.verb == "convert":
-            self._check_conversion(job, runs)
-        if job.verb == "evaluate":
-            self._check_examples(job)
         if runs:
             self._check_data(job)
 
@@ -149,7 +143,7 @@ class Checks:
         return None
 
     def _check_fit(self, job: CommandJob) -> None:
-        """Raise ConfigError if the model that a job reads has other shapes or fewer positions than the job needs."""
+        """Raise UserError if the model that a job reads has other shapes or fewer positions than the job needs."""
         recipe, model = self.recipe(job), self.models[job.name]
         key, table = _DESCRIBED.get(job.verb, ("", ""))
         if key and (source := self._linked(job, key)) is not None:
@@ -161,62 +155,15 @@ class Checks:
                         f"{theirs.get(name)}. Make the two configs agree."
                     )
         if job.form.by_task and model is not None:
-            longest = max(run.recipe.max_length for run in self.planned[job.name])
+            longest = max((run.recipe.max_length for run in self.planned[job.name]), default=0)
             if longest > model.max_positions:
                 raise ConfigError(
                     f"max_length = {longest} is more than the model's {model.max_positions} positions. Use at most "
                     f"{model.max_positions}."
                 )
-
-    def _check_conversion(self, job: CommandJob, runs: bool) -> None:
-        """Raise UserError if a conversion's --lengths or --to do not fit its model. runs: whether the job will run."""
-        to, model = job.options.get("to", ""), self.models[job.name]
-        if model is not None:
+        if job.verb == "convert" and model is not None:
             lengths = [int(length) for length in job.options.get("lengths", "").split(",") if length]
             check_lengths(lengths, model.max_positions)
-            if to == "onnx-text":
-                check_text_lengths(model, lengths)
-        if runs and to in TEXT_FORMATS:
-            check_text_model(to, self._text_model(job.name))
-
-    def _text_model(self, name: str) -> TextModel:
-        """Return what decides whether a model's file can take texts, as far as known before any job runs.
-
-        name: the job that makes the model, or the input that names it. For an input at a URL, returns the defaults.
-        """
-        if name in self._texts:
-            return self._texts[name]
-        if (path := self.record.list.inputs.get(name)) is not None:
-            known = TextModel() if is_url(path) else text_model(load_model.read_model(Path(path)))
-        else:
-            job = self.record.list.job(name)
-            recipe = self.recipe(job)
-            if job.is_training and recipe is not None:
-                known = TextModel(load_model.head_of(recipe), recipe.data.tokenizer)
-            else:
-                known = self._text_model(job.links["from"])
-                if recipe is not None:
-                    task = resolve_task(recipe)
-                    known = TextModel(task.head, known.tokenizer, getattr(task.task, "pair", False))
-                elif job.options.get("head") == "none":
-                    known = known._replace(head=NoHead())
-        return self._texts.setdefault(name, known)
-
-    def _check_examples(self, job: CommandJob) -> None:
-        """Raise ConfigError if a job scores a converted model, but does not name the examples to score it on.
-
-        A converted model, unlike a fine-tuning run, does not record the task's files.
-        """
-        source = next((other for other in self.record.list.jobs if other.name == job.links["from"]), None)
-        if source is None or source.verb != "convert":
-            return
-        for recipe in (run.recipe for run in self.planned.get(source.links["from"], ())):
-            option = "input" if getattr(recipe, "task", "") == "own" else "data_dir"
-            if isinstance(recipe, Finetune) and option not in job.options:
-                raise ConfigError(
-                    f"{source.name} is a converted model and does not record the files of the task {recipe.task}. Name "
-                    f"the files with options.{option} in [stages.{job.stage}]."
-                )
 
     def _check_data(self, job: CommandJob) -> None:
         """Raise UserError if a job's text, task files or models are missing or wrong; each is checked once."""
@@ -269,6 +216,10 @@ class Checks:
         elif hasattr(recipe, "run"):
             copies = _STATE * (recipe.run.keep_last + bool(recipe.run.keep_best) + 1)  # one more while it is written
         return _BYTES * copies * self.parameters(job) if copies else 0
+
+    def memory(self, job: CommandJob) -> int:
+        """Return bytes of memory that a job takes at least: a process, the parameters, their gradients and moments."""
+        return _PROCESS + _BYTES * (1 + _STATE) * self.parameters(job)
 
     def work(self, job: CommandJob) -> tuple[int, float]:
         """Return the steps and the FLOPs of a job's training; 0 for another job, or if they are unknown.

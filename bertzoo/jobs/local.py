@@ -14,6 +14,7 @@ from typing import Any
 from bertzoo.core.child import start_program, start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import Stopped, UserError
+from bertzoo.core.memory import machine_memory
 from bertzoo.jobs.job import CommandJob
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
@@ -35,13 +36,19 @@ def run_processes(
     environments: Sequence[Environment],
     start: Callable[[CommandJob, Environment], subprocess.Popen],
     ended: Callable[[CommandJob, int, float], None],
+    memory: Mapping[str, int],
+    cores: int | None = None,
 ) -> None:
-    """Run all jobs, as many at a time as `environments` has sets of variables.
+    """Run all jobs, as many at a time as `environments` has sets of variables and this machine has memory for.
 
     No two running jobs have the same set. Calls `ended` with the exit code and the seconds after each job. SIGTERM,
     SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills the processes.
+
+    memory: bytes that each job needs, by its name; empty if jobs run elsewhere. cores: cores of each job on this
+    machine; None: they share all cores evenly.
     """
     waiting = list(jobs)
+    room, sides = machine_memory()[1], min(len(waiting), len(environments))
     running: dict[int, tuple[CommandJob, subprocess.Popen, float]] = {}
     signals: list[int] = []
     rounds = 0  # how often signals were sent to the processes
@@ -54,9 +61,14 @@ def run_processes(
     try:
         while True:
             for slot, environment in enumerate(environments):
-                if waiting and not signals and slot not in running:
+                taken = sum(memory.get(job.name, 0) for job, _, _ in running.values())
+                if not waiting or signals or slot in running:
+                    continue
+                if not running or taken + memory.get(waiting[0].name, 0) <= room:
                     job = waiting.pop(0)
                     running[slot] = job, start(job, environment), time.monotonic()
+                    if memory and sides > 1:
+                        _limit_cores(running[slot][1].pid, slot, cores, sides)
             if not running:
                 break
             time.sleep(_POLL)
@@ -77,6 +89,18 @@ def run_processes(
             signal.signal(number, handler)
     if signals:
         raise KeyboardInterrupt
+
+
+def _limit_cores(process: int, slot: int, cores: int | None, sides: int) -> None:
+    """Let a process use only its share of this machine's cores, on Linux.
+
+    slot: its place among the `sides` processes that run at once.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        ours = sorted(os.sched_getaffinity(0))
+        count = cores or max(1, len(ours) // sides)
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(process, {ours[(slot * count + i) % len(ours)] for i in range(count)})
 
 
 def start_command(
@@ -116,16 +140,20 @@ def describe_exit(code: int, log: Path) -> str:
     return f"{last.removeprefix('bertzoo: ')} ({how}; {log})"
 
 
-def device_environments(processes: int | None) -> list[Environment]:
+def device_environments(processes: int | None, cores: int | None = None) -> list[Environment]:
     """Return, for each process, environment variables that give the process a device of its own.
 
-    On a CPU, no variables are set. processes: number of processes; None: one per device, or one on a CPU.
+    On a CPU, no variables are set. processes: number of processes; None: one per device or, on a CPU, as many as the
+    machine has `cores` for, or one.
 
-    Raises UserError if there are fewer devices than processes.
+    Raises UserError if there are fewer devices or cores than the processes need.
     """
+    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores and cores * (processes or 1) > ours:
+        raise UserError(f"--cores={cores} for each of {processes or 1} processes is more than this machine's {ours}.")
     platform, count = count_devices()
     if platform == "cpu":
-        return [{}] * (processes or 1)
+        return [{}] * (processes or (ours // cores if cores else 1))
     most = count if platform in _VISIBLE else 1
     if (processes or 0) > most:
         raise UserError(

@@ -16,7 +16,7 @@ from bertzoo.core.documents import DocumentError, fitting
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.jobs import job as forms
 from bertzoo.jobs.job import REFERENCE, VERBS, CommandJob, JobList, alpha_is_one
-from bertzoo.jobs.sweep import check_keys, check_settable, flatten, to_options, to_text
+from bertzoo.jobs.sweep import check_keys, check_settable, to_options
 
 FOLDER = "pipelines"  # folder of pipelines in the shipped configs
 KEYS = {
@@ -100,7 +100,7 @@ def _only(pipeline: JobList, tasks: Sequence[str]) -> JobList:
 def _build(path: Path, table: Mapping[str, Any], overrides: Sequence[tuple[str, str]]) -> JobList:
     check_keys("", table, list(dict.fromkeys(key.split(".")[0] for key in KEYS)))
     fitting(table, _FORM)
-    inputs = {key: to_text(f"inputs.{key}", value) for key, value in flatten(table.get("inputs", {}))}
+    inputs = to_options("inputs", table.get("inputs", {}), ())
     by_verb, stages = table.get("options", {}), table["stages"]
     check_keys("options.", by_verb, VERBS)
     common = {verb: to_options(f"options.{verb}", options, _SET) for verb, options in by_verb.items()}

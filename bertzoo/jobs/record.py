@@ -8,22 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bertzoo.core import atomic, config, lock
-from bertzoo.core.documents import fitting, parse_toml, read_json
+from bertzoo.core.documents import parse_toml, read_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import KINDS, METRICS
 from bertzoo.core.paths import check_vacant, is_url, on_disk, place, run_directory
 from bertzoo.data.corpus import manifest
-from bertzoo.export.companions import companions, file_hash
+from bertzoo.export.companions import companions
 from bertzoo.finetuning import results
 from bertzoo.jobs import job as forms
 from bertzoo.jobs.job import CommandJob, JobList, Places
 from bertzoo.jobs.sweep import PRUNE
 from bertzoo.runs import report
 
-VERSION = 1  # format of pipeline.json and sweep.json
 LOGS, FOLDERS = "logs", {"pipeline": "stages", "sweep": "points"}
 SHORT = 12  # digits of a hash to show
 LOSS = "loss"  # of a held-out line, in nats
@@ -31,6 +30,7 @@ _ENTRY = {
     **{"words": [str], "config": str, "inputs": {str: str}, "reads": {str: str}},
     **{"output": str, "seconds": float, "finished": str},
 }
+_RECORD = {"version": Literal[1], "steps?": {str: _ENTRY}, "hashes?": {str: (str, str)}}
 
 
 def output_hash(kind: str, name: str) -> str:
@@ -80,7 +80,7 @@ def _of_model(name: str) -> str:
 def _of_path(path: Path) -> str:
     if not path.exists():
         raise UserError(f"{path} is missing. Run the same command again to make this output.")
-    return _digest([json.dumps(atomic.hashes(path), sort_keys=True)]) if path.is_dir() else file_hash(path)
+    return _digest([json.dumps(atomic.hashes(path), sort_keys=True)]) if path.is_dir() else atomic.file_hash(path)
 
 
 def _matches(text: str) -> list[Path]:
@@ -152,27 +152,30 @@ class JobRecord:
 
         The score of a pruning is its held-out loss after the last cut (nats; lower is better).
         """
-        path = Path(self.places.output(job))
-        if job.name in self._scores:
-            pass
-        elif job.verb == PRUNE:
-            KINDS[PRUNE].model_directory(path)
-            lines = [line for line in report.read_history(Path(self._hashed(job))).heldout if LOSS in line]
-            if not lines:
-                raise UserError(f"{path} has no held-out loss after its last cut. Use a positive run.evaluate_every.")
-            values = {name: value for name, value in lines[-1].items() if isinstance(value, float)}
-            self._scores[job.name] = {"score": values[LOSS], **(job.settings or {}), **values}
-        else:
-            run = results.read_run(path, self.path)
-            head = {"score": run.score, "low": min(run.chosen_scores), "high": max(run.chosen_scores)}
-            head |= {"seeds": len(run.seeds), "collapsed": run.collapsed, "epochs": " ".join(map(str, run.epochs))}
-            scores = {f"{split}/{name}": value for split, named in run.median.items() for name, value in named.items()}
+        if job.name not in self._scores:
+            path = Path(self.places.output(job))
+            if job.verb == PRUNE:
+                KINDS[PRUNE].model_directory(path)
+                lines = [line for line in report.read_history(Path(self._hashed(job))).heldout if LOSS in line]
+                if not lines:
+                    raise UserError(
+                        f"{path} has no held-out loss after its last cut. Use a positive run.evaluate_every."
+                    )
+                scores = {name: value for name, value in lines[-1].items() if isinstance(value, float)}
+                head = {"score": scores[LOSS]}
+            else:
+                run = results.read_run(path, self.path)
+                head = {"score": run.score, "low": min(run.chosen_scores), "high": max(run.chosen_scores)}
+                head |= {"seeds": len(run.seeds), "collapsed": run.collapsed, "epochs": " ".join(map(str, run.epochs))}
+                scores = {f"{split}/{name}": x for split, named in run.median.items() for name, x in named.items()}
             self._scores[job.name] = {**head, **(job.settings or {}), **scores}
         return self._scores[job.name]
 
     def unfinished(self, job: CommandJob) -> list[str]:
-        """Return the names of unfinished jobs whose outputs a job reads."""
-        return [name for name in self.list.needs(job) if self.entry(self.list.job(name)) is None]
+        """Return the names of unfinished jobs whose outputs a job reads, itself or through other jobs."""
+        needs = [self.list.job(name) for name in self.list.needs(job)]
+        names = [name for other in needs for name in (*self.unfinished(other), other.name)]
+        return [name for name in dict.fromkeys(names) if self.entry(self.list.job(name)) is None]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -199,17 +202,12 @@ class JobRecord:
         self._now.clear()
         if self.file.is_file():
             try:
-                document = read_json(self.file, {"version": int})
-                version = document.pop("version")
-                fitting(document, {"steps?": {str: _ENTRY}, "hashes?": {str: (str, str)}} if version == VERSION else {})
+                document = read_json(self.file, _RECORD)
             except (OSError, ValueError) as error:
                 raise UserError(
-                    f"{self.file} is damaged: {error}. Restore a copy, or use a different --run_dir."
+                    f"{self.file} is damaged: {error}. Restore a copy, or use another --run_dir."
                 ) from error
-            if version != VERSION:
-                raise UserError(
-                    f"{self.file} has version {version}, but bertzoo reads {VERSION}. Use a different --run_dir."
-                )
+            document.pop("version")
             self._finished = document.pop("steps", {})
             self._stamps = document.pop("hashes", {}) | self._stamps
             config.reject(str(self.path), config.difference(document, self.list.identity))
@@ -227,7 +225,7 @@ class JobRecord:
         for job in self.waiting(self.list.jobs):  # with --tasks, more jobs than these are recorded
             self._finished.pop(job.name, None)
         rest = {"steps": self._finished, "hashes": self._stamps}
-        atomic.write_json(self.file, {"version": VERSION, **self.list.identity, **rest})
+        atomic.write_json(self.file, {"version": 1, **self.list.identity, **rest})
 
     def begin(self, job: CommandJob) -> dict[str, Any]:
         """Prepare a run of a job: drop the record of its earlier output, and return its `facts`."""
@@ -289,19 +287,6 @@ class JobRecord:
         if output != old["output"]:
             lines.append(f"its output had the hash {old['output'][:SHORT]}, now {output[:SHORT]}")
         return lines
-
-    def outdated(self, job: CommandJob) -> str:
-        """Return the reason why a finished job is outdated, or "" if it is valid.
-
-        A job is outdated if it has changed since it ran, or if a job that it reads is unfinished or outdated.
-        """
-        for name in self.list.needs(job):
-            other = self.list.job(name)
-            if self.entry(other) is None:
-                return f"{job.name} reads {name}, which is not finished"
-            if why := self.outdated(other):
-                return why
-        return next((f"{job.name} is finished, but {change}" for change in self.changes(job)), "")
 
     def facts(self, job: CommandJob) -> dict[str, Any]:
         """Return what a job's output depends on: its command, its config and the hashes of what it reads.

@@ -2,15 +2,15 @@
 
 import logging
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from subprocess import Popen
 
 from bertzoo.core.errors import ConfigError, Stopped, UserError
 from bertzoo.jobs import local, progress, slurm
-from bertzoo.jobs.check import Parse, prepare
+from bertzoo.jobs.check import Checks, Parse
 from bertzoo.jobs.job import CommandJob
 from bertzoo.jobs.record import JobRecord
 
@@ -24,39 +24,61 @@ class Execution:
     environments: sets of environment variables. Jobs of one group run side by side, each with its own set.
     launcher: words that start a step of pretrain, transfer or prune on other machines.
     srun: options of srun, with which all other jobs run on a Slurm cluster; None: they run on this machine.
+    cores, memory: cores and GB that each job on this machine needs; None: an even share, and an estimate.
     """
 
     environments: Sequence[local.Environment] = ({},)
     launcher: Sequence[str] = ()
     srun: Sequence[str] | None = None
+    cores: int | None = None
+    memory: float | None = None
 
 
-def run_jobs(record: JobRecord, jobs: Sequence[CommandJob], parse: Parse, execution: Execution) -> int:
+def run_jobs(
+    record: JobRecord,
+    jobs: Sequence[CommandJob],
+    parse: Parse,
+    execution: Execution,
+    more: Callable[[], Sequence[CommandJob]] | None = None,
+) -> int:
     """Run the unfinished jobs among `jobs` and write the table of progress; return the number of jobs that failed.
 
-    All jobs are checked first. Raises ConfigError if a finished job's command, config, inputs or output have changed.
-    Raises UserError if a job cannot start, and Stopped after a signal.
+    All jobs are checked first. more: returns jobs that follow from the results so far, after adding them to the list of
+    `record`; they run instead of `jobs`, until it returns none. Raises ConfigError if a finished job's command, config,
+    inputs or output have changed, UserError if a job cannot start, and Stopped after a signal.
     """
-    prepare(record, jobs, parse)  # before the directory exists
+    checks = Checks(record, parse)
+    checks.prepare(jobs)  # before the directory exists
     with record.locked():
-        _check_finished(record)
-        waiting = record.waiting(jobs)
-        _check_order(record, waiting)
-        side = len(execution.environments)
-        also = f", {side} side by side" if side > 1 else ""
-        _LOG.info(f"{len(jobs)} {record.list.unit}, {len(jobs) - len(waiting)} already finished{also}")
-        record.write()
+        if more is not None:
+            record.list = replace(record.list, jobs=())
+            record.write()
+        batch, jobs = jobs if more is None else more(), []
         try:
-            for _, group in groupby(jobs, lambda job: job.group):
-                due = [job for job in group if record.entry(job) is None or _is_stale(record, job)]
-                _run_group(record, [job for job in due if not _waits(record, job)], execution, jobs)
+            while batch:
+                jobs += batch
+                checks.prepare(batch)
+                _check_finished(record)
+                _check_order(record, waiting := record.waiting(batch))
+                side = len(execution.environments)
+                also = f", {side} side by side" if side > 1 else ""
+                _LOG.info(f"{len(jobs)} {record.list.unit}, {len(jobs) - len(waiting)} already finished{also}")
+                record.write()
+                for _, group in groupby(batch, lambda job: job.group):
+                    due = [job for job in group if record.entry(job) is None or _is_stale(record, job)]
+                    for job in due:
+                        if needed := record.unfinished(job):
+                            record.states[job.name] = "waiting", "; ".join(f"needs {name}" for name in needed)
+                    _run_group(checks, [job for job in due if not record.unfinished(job)], execution, jobs)
+                batch = more() if more else []
         except KeyboardInterrupt:
             raise Stopped(
                 f"stopped with {len(jobs) - len(record.waiting(jobs))} of {len(jobs)} {record.list.unit} finished. "
                 "Run the same command again to resume."
             ) from None
         finally:
-            progress.publish(record)
+            if record.file.exists():
+                progress.publish(record)
     _check_finished(record)  # a job that ran again may have changed what a finished job had read
     return sum(job.name in record.states for job in jobs)
 
@@ -89,20 +111,9 @@ def _is_stale(record: JobRecord, job: CommandJob) -> bool:
     return job.form.is_summary and not record.unfinished(job) and bool(record.changes(job))
 
 
-def _waits(record: JobRecord, job: CommandJob) -> bool:
-    """Return whether a job reads an unfinished or outdated job; if so, record the reason in `record.states`."""
-    needed = record.list.needs(job)
-    reasons = [f"needs {name}" for name in record.unfinished(job)]
-    reasons = reasons or [why for name in needed if (why := record.outdated(record.list.job(name)))]
-    if reasons:
-        record.states[job.name] = "waiting", "; ".join(reasons)
-    return bool(reasons)
-
-
-def _run_group(
-    record: JobRecord, group: Sequence[CommandJob], execution: Execution, jobs: Sequence[CommandJob]
-) -> None:
+def _run_group(checks: Checks, group: Sequence[CommandJob], execution: Execution, jobs: Sequence[CommandJob]) -> None:
     """Run the jobs of `group` side by side and record how each ended. jobs: all jobs, for progress lines."""
+    record = checks.record
 
     def start(job: CommandJob, environment: local.Environment) -> Popen:
         launcher, stop = execution.launcher if job.is_training else (), 0
@@ -119,13 +130,10 @@ def _run_group(
                 if (text := printed(job)) is not None:
                     text.replace(record.places.output(job))
                 record.finish(job, facts[job.name], seconds)
+            elif code == Stopped.exit_code:
+                record.states[job.name] = "stopped", ""
             else:
-                how = (
-                    ("stopped", "")
-                    if code == Stopped.exit_code
-                    else ("failed", local.describe_exit(code, record.log(job)))
-                )
-                record.states[job.name] = how
+                record.states[job.name] = "failed", local.describe_exit(code, record.log(job))
         except UserError as error:  # it ended well, but its output is missing or damaged
             record.states[job.name] = "failed", f"{error} ({record.log(job)})"
         done = len(jobs) - len(record.waiting(jobs))
@@ -139,7 +147,11 @@ def _run_group(
         if not job.form.resumes:
             _remove(record, job)
     side = len(group) > 1 or any(job.is_point for job in group)
-    local.run_processes(group, execution.environments if side else [{}], start, ended)
+    environments, needed = execution.environments if side else [{}], {}
+    if execution.srun is None:
+        given = int(1e9 * (execution.memory or 0))
+        needed = {job.name: given or checks.memory(job) for job in group}
+    local.run_processes(group, environments, start, ended, needed, None if execution.srun else execution.cores)
     if any(record.states.get(job.name, ("",))[0] == "stopped" for job in group):
         raise KeyboardInterrupt
 

@@ -1,14 +1,16 @@
-"""Read a sweep from TOML: a grid of options, whose combinations, all or at random, are its jobs (points).
+"""Read a sweep from TOML: a grid of options; its combinations, all, at random or by a study, are jobs (points).
 
 KEYS describes the file's keys.
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bertzoo.core import config, schema
 from bertzoo.core.documents import DocumentError, fitting
@@ -16,19 +18,41 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import kind_of_files
 from bertzoo.jobs.job import CommandJob, JobList, alpha_is_one
 
+if TYPE_CHECKING:
+    from bertzoo.jobs.study import Study
+
 FOLDER = "sweeps"  # folder of sweeps in the shipped configs
 KEYS = {
     "sweep.base": "name or file of the config of every run, such as finetune or prune_66m; required",
     "sweep.tasks": "list of tasks; required for fine-tunings, not allowed for prunings",
     "options.OPTION": "value of an option of `bertzoo finetune` or `bertzoo prune` for all runs",
     "grid.OPTION": "list of an option's values; the sweep has a run for every combination",
+    "range.OPTION": 'for --trials: [LOW, HIGH], or [LOW, HIGH, "log"] to draw the logarithm uniformly',
     "tasks.NAME.OPTION": "list of an option's values for one task; it replaces the list in [grid], if any",
 }
 PRUNE = "prune"  # the command of a pruning's points, and what stands in place of their task
 OWN = ("task", "run_dir")  # options that a sweep sets itself
 _FILES = ("from", "teacher", "data_dir", "data.source")  # options that name files
-_FORM = {"sweep": {"base": str, "tasks?": [str]}, "options?": dict, "grid?": dict, "tasks?": {str: dict}}
-Grids = dict[str, dict[str, tuple[str, ...]]]  # by task, the values of each option
+_FORM = {
+    "sweep": {"base": str, "tasks?": [str]},
+    "options?": dict,
+    "grid?": dict,
+    "range?": dict,
+    "tasks?": {str: dict},
+}
+Grids = dict[str, dict[str, Any]]  # by task, the values of each option, as texts, or their range
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """The numbers between two, of which a study draws an option's value; whole numbers if both are.
+
+    log: whether it draws the logarithm uniformly.
+    """
+
+    low: float
+    high: float
+    log: bool
 
 
 def load_sweep(
@@ -37,6 +61,7 @@ def load_sweep(
     tasks: Sequence[str] = (),
     random: int = 0,
     seed: int | None = None,
+    study: "Study | None" = None,
 ) -> JobList:
     """Return the runs of a sweep in a file or with a shipped name, task by task; the last option of a grid changes
     fastest. Raises ConfigError for a wrong file or task.
@@ -44,10 +69,12 @@ def load_sweep(
     overrides: (key, value) pairs. The key OPTION sets an option of all runs, tasks.NAME.OPTION of one task's runs. The
     value replaces the option's list in the grid. tasks: the tasks to keep; empty: all.
     random: number of runs to draw for each task, by `seed`; 0: all. If `random` grows, the runs that were drawn before
-    are drawn again. seed: 0 if None. Raises UserError for a seed without `random`.
+    are drawn again. seed: 0 if None. study: draws the points instead. Raises UserError for a seed without `random`.
     """
-    if seed is not None and not random:
-        raise UserError(f"--random_seed={seed} applies only to --random. Add --random=N, the number of points.")
+    if seed is not None and not random and study is None:
+        raise UserError(
+            f"--random_seed={seed} applies only to --random and --trials. Add --random=N, a number of points."
+        )
     path = config.find(name, FOLDER)
     try:
         base, options, grids = _read(path)
@@ -60,6 +87,11 @@ def load_sweep(
     points = []
     for task in (task for task in grids if not tasks or task in tasks):
         grid = grids[task]
+        if study is not None:
+            points += study.draw(task, grid, partial(_point, task, base, options))
+            continue
+        if ranges := [key for key, values in grid.items() if isinstance(values, ValueRange)]:
+            raise ConfigError(f"{path}: [range] has {ranges[0]}, whose value only a study draws. Add --trials=N.")
         rows = [dict(zip(grid, row, strict=True)) for row in product(*grid.values())]
         of_task = [_point(task, base, options, row) for row in rows]
         drawn = {point.name for point in sorted(of_task, key=lambda point: _digest(seed or 0, point.name))[:random]}
@@ -109,8 +141,10 @@ def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
         )
     options = to_options("options", table.get("options", {}), OWN)
     grid = _lists("grid", table.get("grid", {}))
-    if both := sorted(options.keys() & grid.keys()):
-        raise ConfigError(f"{both[0]} is in [options] and in [grid]. Keep one.")
+    ranges = {key: _range(f"range.{key}", values) for key, values in config.leaves(table.get("range", {}), "")}
+    if twice := sorted(options.keys() & grid.keys() | (options.keys() | grid.keys()) & ranges.keys()):
+        raise ConfigError(f"{twice[0]} is in two of [options], [grid] and [range]. Keep one.")
+    grid |= ranges
     grids = {task: dict(grid) for task in tasks}
     for task, lists in table.get("tasks", {}).items():
         if task not in tasks:
@@ -119,18 +153,27 @@ def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
     return base, options, grids
 
 
-def _lists(where: str, table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    lists = {}
-    for key, values in flatten(table):
+def _lists(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    lists: dict[str, Any] = {}
+    for key, values in config.leaves(table, ""):
         check_settable(f"{where}.{key}", key, OWN)
         if not isinstance(values, list) or not values:
             raise ConfigError(
                 f"{where}.{key} = {schema.show(values)} is not a list of values. Write a list such as [1, 2]."
             )
-        lists[key] = tuple(to_text(f"{where}.{key}", value) for value in values)
+        lists[key] = tuple(text for _, text in config.as_options({str(i): value for i, value in enumerate(values)}))
         if len(set(lists[key])) < len(values):
             raise ConfigError(f"{where}.{key} = {values} has a value twice. Remove one.")
     return lists
+
+
+def _range(where: str, values: Any) -> ValueRange:
+    check_settable(where, where.partition(".")[2], OWN)
+    form = (float, float, Literal["log"]) if len(fitting(values, list, where)) > 2 else (float, float)
+    low, high, *log = fitting(values, form, where)
+    if not low < high or (log and low <= 0):
+        raise ConfigError(f'{where} = {values} is no range. Write [LOW, HIGH], or [LOW, HIGH, "log"] above 0.')
+    return ValueRange(low, high, bool(log))
 
 
 def _override(options: Mapping[str, str], grids: Grids, overrides: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -167,30 +210,8 @@ def check_settable(where: str, key: str, own: Collection[str]) -> None:
 
 
 def to_options(where: str, table: Mapping[str, Any], own: Collection[str]) -> dict[str, str]:
-    """Return the options in a table as texts, by dotted key; raises ConfigError for one in `own`."""
-    options = {key: to_text(f"{where}.{key}", value) for key, value in flatten(table)}
+    """Return the values in nested tables as texts, by dotted key; raises ConfigError for one in `own`."""
+    options = dict(config.as_options(dict(config.leaves(table, ""))))
     for key in options:
         check_settable(f"{where}.{key}", key, own)
     return options
-
-
-def flatten(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for the values of nested tables."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, schema.join(path, key))
-        else:
-            yield schema.join(path, key), value
-
-
-def to_text(where: str, value: Any) -> str:
-    """Format a value for a command line; raises ConfigError unless it is text, a number, a boolean or a list."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
-        return json.dumps(value, ensure_ascii=False)
-    raise ConfigError(
-        f"{where} = {schema.show(value)} has an unknown type. Use text, a number, true, false or a list of these."
-    )

@@ -2,6 +2,8 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from messages import mentioning
@@ -48,12 +50,43 @@ def test_one_device_each(monkeypatch, found, processes, visible, expected) -> No
     [
         (("gpu", 2), ("--processes=3", 2)),
         (("rocm", 4), ("--processes=3",)),
+        (("cpu", 1), ("--cores=2", "3 processes", 4)),
     ],
 )
-def test_more_processes_than_devices_raise(monkeypatch, found, message) -> None:
+def test_more_processes_than_devices_or_cores_raise(monkeypatch, found, message) -> None:
     monkeypatch.setattr(local, "count_devices", lambda: found)
+    monkeypatch.setattr(local.os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
+    assert found[0] != "cpu" or local.device_environments(None, 2) == [{}, {}]
     with pytest.raises(UserError, match=mentioning(*message)):
-        local.device_environments(3)
+        local.device_environments(3, 2 if found[0] == "cpu" else None)
+
+
+@pytest.mark.parametrize(("cores", "pinned"), [(None, [{0}, {1}, {0}, {0}]), (2, [{0, 1}, {2, 3}, {0, 1}, {0, 1}])])
+def test_jobs_wait_for_memory_and_share_the_cores(monkeypatch, cores: int | None, pinned: list[set[int]]) -> None:
+    needed, running, started, shares = {"a": 3, "b": 2, "c": 9, "d": 1}, {}, [], []
+
+    class Process:
+        returncode = pid = 0
+
+        def __init__(self, job: Any, _: Any):
+            self._job, self._polls = job, 3
+            running[job.name] = self
+            started.append("".join(running))
+
+        def poll(self) -> int | None:
+            self._polls -= 1
+            if not self._polls:
+                del running[self._job.name]
+            return None if self._polls else 0
+
+    monkeypatch.setattr(local, "_POLL", 0)
+    monkeypatch.setattr(local, "machine_memory", lambda: (8, 5))
+    monkeypatch.setattr(local.os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
+    monkeypatch.setattr(local.os, "sched_setaffinity", lambda process, share: shares.append(share))
+    jobs: Any = [SimpleNamespace(name=name) for name in needed]
+    local.run_processes(jobs, [{}] * 3, cast(Any, Process), lambda *_: None, needed, cores)
+    assert started == ["a", "ab", "c", "d"]  # c never fits beside another
+    assert shares == pinned
 
 
 def test_devices_are_listed_by_another_process(monkeypatch) -> None:

@@ -226,7 +226,6 @@ def test_an_output_in_a_bucket_is_hashed_anew_when_its_step_runs_again(
         ('tasks = ["mnli"]', "tasks = 3", ("stages.teacher_mnli.tasks", "3")),
         ('models = ["file", "given"]', 'models = "file"\ntasks = ["rte"]', ("stages.speed.tasks", "benchmark")),
         ("seeds = 2", 'run_dir = "x"', ("options.finetune.run_dir",)),
-        ("seeds = 2", "seeds = { a = { } }\nx = [[1]]", ("options.finetune.x",)),
         ("[options.finetune]", "[options.tune]", ("options.tune",)),
         ('[inputs]\ntext = "text/*.txt"', '[inputs]\nstudent = "x"\ntext = "text/*.txt"', ("student",)),
         ("[stages.found]", '[stages."a/b"]', ("a/b",)),

@@ -109,7 +109,7 @@ def test_a_step_whose_source_is_made_anew_and_fails_does_not_run_on_the_old_one(
     place.behave({"pretrain": {"exit": 1, "say": "bertzoo: no"}})
     _, err = place.run(code=1)
     assert place.calls() == ["base"] and mentions(err, "5 of 6")
-    assert mentions(Path("run/pipeline.md").read_text(), "tuned/own reads base")
+    assert mentions(Path("run/pipeline.md").read_text(), "needs base")
 
 
 def test_an_input_that_changes_while_its_step_runs_is_reported(place: Place) -> None:

@@ -16,7 +16,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.jobs import check
 from bertzoo.jobs import pipeline as recipe
-from bertzoo.jobs.check import prepare
+from bertzoo.jobs.check import Checks
 from bertzoo.jobs.record import JobRecord
 from bertzoo.runs.configs import Pretrain
 
@@ -63,7 +63,8 @@ def test_a_shipped_pipeline_passes_its_checks(
         overrides.append(("sweep.random", "2"))  # of 270 points of each task
     pipeline = recipe.load_pipeline(name, overrides)
     record = JobRecord(str(tmp_path / "run"), pipeline)
-    checks = prepare(record, pipeline.jobs, CommandLines())
+    checks = Checks(record, CommandLines())
+    checks.prepare(pipeline.jobs)
     assert not (tmp_path / "run").exists()
     assert all(checks.parameters(step) > 0 for step in pipeline.jobs if step.verb in ("pretrain", "transfer"))
 
@@ -114,4 +115,4 @@ def test_a_base_of_a_base_raises(tmp_path: Path) -> None:
 def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> None:
     pipeline = recipe.load_pipeline("demo_pipeline", [("stages.teacher.model.feed_forward_size", "256")])
     with pytest.raises(ConfigError, match=mentioning("student", "teacher", "256", "512")):
-        prepare(JobRecord(str(tmp_path / "run"), pipeline), pipeline.jobs, CommandLines())
+        Checks(JobRecord(str(tmp_path / "run"), pipeline), CommandLines()).prepare(pipeline.jobs)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bertzoo.jobs.check import PlannedRun
     from bertzoo.jobs.job import CommandJob
     from bertzoo.jobs.record import JobRecord
+    from bertzoo.jobs.study import Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,21 @@ class JobFlags:
         group="jobs",
         metavar="OPTION",
         repeat=True,
+    )
+    cores: int | None = option(
+        "cores of each job (default: an even share of this machine's; on Slurm the cluster's default)",
+        None,
+        group="jobs",
+        metavar="N",
+        least=1,
+    )
+    memory: float | None = option(
+        "memory of each job; jobs that do not fit beside the running ones wait (default: estimated; on Slurm the "
+        "cluster's default)",
+        None,
+        group="jobs",
+        metavar="GB",
+        least=0.1,
     )
     list: bool = option("print the commands of all jobs and run none", False, group="jobs")
     dry_run: bool = option("check everything, print what each job costs, and run none", False, group="jobs")
@@ -69,9 +85,8 @@ class CommandLines:
             )
         if words[0] == "sweep":
             from bertzoo.jobs.record import JobRecord
-            from bertzoo.jobs.sweep import load_sweep
 
-            points = load_sweep(options.sweep, options.overrides, options.tasks, options.random, options.random_seed)
+            points, _ = verb.load(options)
             record = JobRecord(options.run_dir, points)
             return [run for point in points.jobs for run in self(record.words(point))]
         recipe: Any
@@ -93,10 +108,16 @@ class CommandLines:
         return [PlannedRun(recipe=recipe, task=task, check_models=check)]
 
 
-def run_list(options: JobFlags, record: "JobRecord", jobs: "Sequence[CommandJob]", launcher: Sequence[str] = ()) -> int:
+def run_list(
+    options: JobFlags,
+    record: "JobRecord",
+    jobs: "Sequence[CommandJob]",
+    launcher: Sequence[str] = (),
+    study: "Study | None" = None,
+) -> int:
     """Run the jobs that are not finished, or print commands or costs as the flags say; return the exit code.
 
-    launcher: words that start training on other machines.
+    launcher: words that start training on other machines. study: chooses the jobs to run, such as `jobs`.
     """
     from bertzoo.jobs import progress
 
@@ -112,20 +133,27 @@ def run_list(options: JobFlags, record: "JobRecord", jobs: "Sequence[CommandJob]
 
     jax.config.update("jax_platforms", "cpu")  # the jobs' processes need the devices
     from bertzoo.jobs import local, slurm
-    from bertzoo.jobs.check import prepare
+    from bertzoo.jobs.check import Checks
     from bertzoo.jobs.run import Execution, run_jobs
 
     if options.dry_run:
-        print("\n".join(prepare(record, jobs, CommandLines()).lines(jobs)))
+        checks = Checks(record, CommandLines())
+        checks.prepare(jobs)
+        print("\n".join(checks.lines(jobs)))
         return 0
     if options.executor == "slurm":
-        srun = tuple(options.srun or ())
+        srun = [f"--cpus-per-task={options.cores}"] * (options.cores is not None)
+        srun += [f"--mem={1000 * (options.memory or 0):.0f}M"] * (options.memory is not None)
+        srun += options.srun or ()
         slurm.srun_command("", srun)  # raises an error without srun
         execution = Execution(environments=[{}] * (options.processes or slurm.QUEUED), launcher=launcher, srun=srun)
     else:
-        execution = Execution(environments=local.device_environments(options.processes), launcher=launcher)
-    failed = run_jobs(record, jobs, CommandLines(), execution)
+        environments = local.device_environments(options.processes, options.cores)
+        execution = Execution(environments=environments, launcher=launcher, cores=options.cores, memory=options.memory)
+    more = study and partial(study.more, record, len(execution.environments))
+    failed = run_jobs(record, jobs, CommandLines(), execution, more)
     say(f"wrote {progress.table_file(record)}")
     if failed:
-        say(f"{failed} of {len(jobs)} {record.list.unit} failed; run the same command to try them again")
+        count = len(record.list.jobs) if study else len(jobs)
+        say(f"{failed} of {count} {record.list.unit} failed; run the same command to try them again")
     return 1 if failed else 0

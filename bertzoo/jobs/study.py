@@ -1,0 +1,103 @@
+"""Choose a sweep's points by Optuna, a few at a time: it learns from the scores of the finished points."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from bertzoo.core.errors import UserError, needs_extra
+from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.record import JobRecord
+from bertzoo.jobs.sweep import PRUNE, ValueRange
+
+JOURNAL = "optuna.log"  # the trials of all studies of a sweep, in its directory
+Sampler = Literal["tpe", "random"]
+MakePoint = Callable[[Mapping[str, str]], CommandJob]  # makes the point of some settings
+
+
+class _Space(NamedTuple):
+    """What a task's points can be. name: of its study; it changes with the grid."""
+
+    name: str
+    distributions: dict[str, Any]
+    point: MakePoint
+
+
+class Study:
+    """A study of Optuna for each task of a sweep.
+
+    trials: number of points that a task gets in all. sampler: "tpe" (Bergstra et al. 2011) or "random". seed: 0 if
+    None. A point depends on the seed, its number, and the scores known when it is chosen.
+    """
+
+    def __init__(self, trials: int, sampler: Sampler, seed: int | None):
+        with needs_extra("--trials", "optuna"):
+            import optuna
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna, self._trials, self._seed = optuna, trials, seed or 0
+        self._sampler = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
+        self._spaces: dict[str, _Space] = {}
+
+    def draw(self, task: str, grid: Mapping[str, Any], point: MakePoint) -> list[CommandJob]:
+        """Return the points of a task that the study would choose if it never learnt a score."""
+        distributions = {key: self._distribution(values) for key, values in grid.items()}
+        digest = hashlib.sha256(repr(sorted(distributions.items())).encode()).hexdigest()
+        self._spaces[task] = space = _Space(f"{task}/{digest[:12]}", distributions, point)
+        study = self._optuna.create_study()
+        jobs = [self._ask(study, space)[1] for _ in range(self._trials)]
+        return list({job.name: job for job in jobs}.values())
+
+    def more(self, record: JobRecord, width: int) -> list[CommandJob]:
+        """Return the next points, and add them to the list of `record`; [] after the last one.
+
+        The first call also returns the earlier points of an interrupted sweep. width: number of points that can run at
+        once.
+        """
+        known = {job.name for job in record.list.jobs}
+        found: dict[str, CommandJob] = {}
+        for task, space in self._spaces.items():
+            study = self._open(record, space, "minimize" if task == PRUNE else "maximize")
+            jobs = [(trial.number, self._point(space, trial.params)) for trial in study.get_trials(deepcopy=False)]
+            for number, job in jobs:
+                self._tell(study, record, number, job)
+            asked = 0
+            while asked < max(1, width // len(self._spaces)) and len(jobs) < self._trials:
+                jobs.append(self._ask(study, space))
+                asked += record.entry(jobs[-1][1]) is None  # a point that was drawn before may be finished
+                self._tell(study, record, *jobs[-1])
+            found |= {job.name: job for _, job in jobs if job.name not in known}
+        record.list = replace(record.list, jobs=(*record.list.jobs, *found.values()))
+        return list(found.values())
+
+    def _distribution(self, values: Any) -> Any:
+        kinds = self._optuna.distributions
+        if not isinstance(values, ValueRange):
+            return kinds.CategoricalDistribution(values)
+        whole = isinstance(values.low, int) and isinstance(values.high, int)
+        return (kinds.IntDistribution if whole else kinds.FloatDistribution)(values.low, values.high, log=values.log)
+
+    def _open(self, record: JobRecord, space: _Space, direction: Literal["minimize", "maximize"]) -> Any:
+        file, storages = record.path / JOURNAL, self._optuna.storages
+        try:
+            storage = storages.JournalStorage(storages.journal.JournalFileBackend(str(file)))
+            return self._optuna.create_study(
+                storage=storage, study_name=space.name, direction=direction, load_if_exists=True
+            )
+        except (ValueError, KeyError) as error:
+            raise UserError(
+                f"{file} is damaged: {error}. Remove it; the study begins anew, its points stay."
+            ) from error
+
+    def _ask(self, study: Any, space: _Space) -> tuple[int, CommandJob]:
+        """Return a new trial's number and point. Each trial has a seed of its own, so that a study can be resumed."""
+        study.sampler = self._sampler(seed=self._seed + len(study.get_trials(deepcopy=False)))
+        trial = study.ask(space.distributions)
+        return trial.number, self._point(space, trial.params)
+
+    def _point(self, space: _Space, params: Mapping[str, Any]) -> CommandJob:
+        return space.point({key: f"{x:.4g}" if isinstance(x, float) else str(x) for key, x in params.items()})
+
+    def _tell(self, study: Any, record: JobRecord, number: int, job: CommandJob) -> None:
+        """Give the study a finished point's score. A point that failed stays open, and the next command repeats it."""
+        if record.entry(job) is not None:
+            study.tell(number, record.scores(job)["score"], skip_if_finished=True)
