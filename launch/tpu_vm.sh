@@ -173,6 +173,7 @@ trap 'rm -rf -- "$scratch"' EXIT
 # Set `state` to that of the queued resource, or to ABSENT if there is none. A dry run assumes that each step succeeds.
 state=ABSENT
 ask() {
+  local lines
   local describe=("${resources[@]}" describe "$name" "${place[@]}" "--format=$show")
   local list=("${resources[@]}" list-instances "$name" "${place[@]}"
     "--format=csv[no-heading](instance.basename(),instanceStatus,currentAction)")
@@ -181,9 +182,9 @@ ask() {
     if [[ $api == compute ]]; then act "${list[@]}" && members=(HOST); fi
     return
   fi
-  if state=$("${describe[@]}" 2>"$scratch/error"); then
+  if state=$("${describe[@]}" 2>"$scratch/error") && { [[ $api == queued ]] || lines=$("${list[@]}" 2>"$scratch/error"); }; then
     [[ -n $state ]] || fail "gcloud gave no state of the $thing $name"
-    [[ $api == queued ]] || read_group "$state" "$("${list[@]}" 2>"$scratch/error")"
+    [[ $api == queued ]] || read_group "$state" "$lines"
   elif grep -q -e NOT_FOUND -e "was not found" "$scratch/error"; then
     state=ABSENT
   else
