@@ -17,7 +17,9 @@ import pytest
 from around import environment, free_port, tiny
 from messages import mentions
 
+from bertzoo.cli.main import main
 from bertzoo.runs import load_model
+from bertzoo.runs.listing import list_runs
 from bertzoo.train import checkpoint, contents
 from bertzoo.train.state import named
 
@@ -55,7 +57,8 @@ class Processes:
     ):
         self.metrics, port = folder / run / "metrics.jsonl", free_port()
         words = words or ("pretrain", str(folder / "tiny.toml"), *CHANGES)
-        command = [sys.executable, "-m", "bertzoo", *words, f"--run_dir={folder / run}"]
+        command = [sys.executable, "-m", "bertzoo", *words]
+        command += [] if words[0] == "resume" else [f"--run_dir={folder / run}"]
         self.each: list[subprocess.Popen[str]] = []
         for process in range(count):
             where = [f"--distributed.coordinator=127.0.0.1:{port}", f"--distributed.processes={count}"]
@@ -199,9 +202,17 @@ def test_when_a_process_is_killed_the_others_end_and_the_run_resumes(folder: Pat
         code, said = processes.end()[1 - dies]
     assert time.monotonic() - began < 60
     assert code == 4 and "run the same command on every host to resume" in said, said
-    with started(folder, run, 2) as processes:
+    assert state(folder, run) == ("interrupted", 1)
+    with started(folder, run, 2, words=("resume", str(folder / run), "--workers=1")) as processes:
         assert [code for code, _ in processes.end()] == [0, 0]
     assert_equal_runs(folder, run, alone)
+    assert state(folder, run) == ("finished", 0)
+
+
+def state(folder: Path, run: str) -> tuple[str, int]:
+    """A run's state in `bertzoo runs`, and the command's exit code with --stalled."""
+    (listed,) = [one for one in list_runs(str(folder)) if one.name == run]
+    return listed.state, main(["runs", str(folder / run), "--stalled=60"])
 
 
 def test_a_restart_of_two_processes_reads_the_programs_that_the_first_wrote(folder: Path) -> None:
