@@ -55,12 +55,11 @@ def check_models(options: FinetuneFlags, recipe: "Finetune", seen: set[Any]) -> 
     seen: models and (model, task, max_length) combinations to skip, because earlier calls checked them; this call adds
     those of `recipe`.
     """
-    from bertzoo.finetuning.run_dir import model_of
     from bertzoo.finetuning.warm_start import load_starting_model
     from bertzoo.runs import load_model
     from bertzoo.runs.run_dir import RunDirectory
 
-    origin = model_of(RunDirectory(options.run_dir), "from", options.from_model)
+    origin = RunDirectory(options.run_dir).model_path("from", options.from_model)[0]
     for path in {origin, options.teacher} - {None, *seen}:
         load_model.check_model(path)
         seen.add(path)

@@ -293,7 +293,7 @@ def _check_own(source: Path, target: Path) -> None:
 def _move(source: Path, target: Path, replaced: Path, undo: list[tuple[Path, Path]]) -> None:
     """Rename a file or directory; the files of a directory move into an existing directory one by one.
 
-    replaced: directory for copies of the files that it replaces. undo: receives the renames that restore `target`.
+    replaced: directory for the files that it replaces. undo: receives the renames that restore `target`.
     """
     if source.is_dir() and target.is_dir():
         for path in source.iterdir():
@@ -301,7 +301,11 @@ def _move(source: Path, target: Path, replaced: Path, undo: list[tuple[Path, Pat
         return
     back = target, source
     if target.exists():
-        back = Path(shutil.copy2(target, replaced / str(len(undo)))), target
+        back = replaced / str(len(undo)), target
+        try:
+            os.link(target, back[0])
+        except OSError:  # a file system without hard links
+            shutil.copy2(target, back[0])
     undo.append(back)
     source.replace(target)
 

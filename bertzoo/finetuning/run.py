@@ -18,7 +18,7 @@ from bertzoo.finetuning.kind import BASELINES, RESULTS
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.multi_task import MultiTask
 from bertzoo.finetuning.question_answering import QuestionTask
-from bertzoo.finetuning.run_dir import check_config, claim, model_of
+from bertzoo.finetuning.run_dir import check_config, claim
 from bertzoo.finetuning.seeds import Seed, SeedJob
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind, changed_field
@@ -93,14 +93,14 @@ def train(
     recipe = task.recipe
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
     # 1. The model to fine-tune, with a head for the task.
-    start = load_starting_model(model_of(run, "from", origin), recipe, task)
+    start = load_starting_model(run.model_path("from", origin)[0], recipe, task)
     with run.locked():
         check_config(run, recipe)
         for line in start.report:
             _LOG.info(line)
         # 2. The devices as a mesh, and the task's examples as rows, with the teacher's predictions if there is one.
         mesh = sharding.make_mesh(recipe.mesh)
-        teacher = model_of(run, "teacher", teacher) if recipe.alpha < 1 else None
+        teacher = run.model_path("teacher", teacher)[0] if recipe.alpha < 1 else None
         data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher)
         models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
         recipe.compute.log_format()

@@ -7,7 +7,6 @@ import jax
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.core.paths import Location
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs import provenance
 from bertzoo.runs.provenance import software
@@ -15,21 +14,6 @@ from bertzoo.runs.run_dir import RunDirectory
 
 EXAMPLES = "examples_sha256"  # key of run.json
 FREE = ("seeds", "log_every", "data_dir")  # keys that may change when a run resumes
-
-
-def model_of(run: RunDirectory, name: str, path: Location | None) -> Location:
-    """Return `path`, by default the path that run.json records for `name` ("from" or "teacher").
-
-    Raises UserError if there is neither, or if run.json records a URL.
-    """
-    if path is not None:
-        return path
-    recorded = run.origin(name)
-    if recorded is None:
-        raise UserError(f"--{name} is missing. Name the {'model to fine-tune' if name == 'from' else 'teacher'}.")
-    return provenance.check_local(
-        recorded["path"], "model", run.name, f"If you trust it, add --{name}={recorded['path']}."
-    )
 
 
 def check_config(run: RunDirectory, recipe: Finetune) -> None:
@@ -54,13 +38,7 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
     models: records of the model to fine-tune ("from") and of the "teacher". digests: hash of the examples by split.
     """
     for name, record in models.items():
-        before = run.origin(name) if _begun(run) else None
-        if before is not None and before["parameters_sha256"] != record["parameters_sha256"]:
-            owner = "" if name == "from" else f" of the {name}"
-            raise UserError(
-                f"the parameters{owner} in {record['path']} differ from those that {run.name} started with. Restore "
-                "the parameters or use a different --run_dir."
-            )
+        run.check_same_model(name, run.origin(name) if _begun(run) else None, record)
     before = run.provenance().get(EXAMPLES, {}) if _begun(run) else {}
     if differing := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
         where = f" in {recipe.data_dir}" if recipe.data_dir else ""

@@ -60,10 +60,10 @@ class Study:
             jobs = [(trial.number, self._point(space, trial.params)) for trial in study.get_trials(deepcopy=False)]
             for number, job in jobs:
                 self._tell(study, record, number, job)
-            asked = 0
-            while asked < max(1, width // len(self._spaces)) and len(jobs) < self._trials:
+            due = sum(record.entry(job) is None for _, job in jobs if job.name not in known)
+            while due < max(1, width // len(self._spaces)) and len(jobs) < self._trials:
                 jobs.append(self._ask(study, space))
-                asked += record.entry(jobs[-1][1]) is None  # a point that was drawn before may be finished
+                due += record.entry(jobs[-1][1]) is None  # a point that was drawn before may be finished
                 self._tell(study, record, *jobs[-1])
             found |= {job.name: job for _, job in jobs if job.name not in known}
         record.list = replace(record.list, jobs=(*record.list.jobs, *found.values()))

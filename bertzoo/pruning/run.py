@@ -15,7 +15,7 @@ import optax
 
 from bertzoo.conversion.pretrained import inherited
 from bertzoo.core import atomic, config
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
@@ -31,7 +31,6 @@ from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
-from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.trackers import Tracker
 from bertzoo.runs.transfer import read_teacher
@@ -70,9 +69,11 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     """
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
-    path, digest = hosts.share("the unpruned model", lambda: unpruned_model(origin, run))
+    path, record = hosts.share(
+        "the unpruned model", lambda: run.model_path("from", origin, begun=run.latest() is not None)
+    )
     training.check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
-    if digest is None:
+    if record is None:
         training.check_model(path)
     with run.shared(), ExitStack() as stack:
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
@@ -83,10 +84,11 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         tuned = recipe.distillation_recipe(recipe.model)
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
         training.check_experiment(built, tuned.compute)
-        pruning = Pruning(recipe, run, path, digest, mesh, options)
+        pruning = Pruning(recipe, run, path, record, mesh, options)
         if unfinished := pruning.unfinished:  # a finished run does not open its corpus again: the text may be gone
+            tokenizer = pruning.tokenizer()  # of the unpruned model, which may not fit
             pruning.start_trackers(stack)
-            corpus = training.open_corpus(recipe, run, pruning.tokenizer(), options)
+            corpus = training.open_corpus(recipe, run, tokenizer, options)
             hosts.share("the run directory", lambda: pruning.begin(corpus))
         for iteration in unfinished:
             # 1. Train prune vectors, keep the elements that fit this iteration's budget, and cut the others.
@@ -103,13 +105,13 @@ class Pruning:
     """A pruning run, which scores, cuts and fine-tunes the model in each of its iterations.
 
     origin: path of the unpruned model.
-    digest: hash of that model's parameters when the run began; None for a new run.
+    record: that model's record in run.json; None for a new run.
     """
 
     recipe: Prune
     run: PruneDirectory
     origin: Location
-    digest: str | None
+    record: dict[str, Any] | None
     mesh: jax.sharding.Mesh
     options: training.Options
 
@@ -123,7 +125,7 @@ class Pruning:
     def unpruned(self) -> WarmStart:
         """The unpruned model; raises UserError if it lacks a required head, or if the run began with another model."""
         source = self._read(self.origin, self.recipe.model)
-        self._check_digest(source)
+        self.run.check_same_model("from", self.record, source.record)
         return source
 
     def tokenizer(self) -> Tokenizer:
@@ -143,14 +145,14 @@ class Pruning:
 
     def start_trackers(self, stack: ExitStack) -> None:
         """Start the trackers of a new run's first training, whose login may fail, before the text is tokenised."""
-        if self.digest is None:
+        if self.record is None:
             part = self._directory(self.run.scoring(self.recipe, 1))
             recipe = self.recipe.scoring_recipe(self.recipe.model)
             self._trackers[part.path] = training.start_trackers(recipe, part, stack)
 
     def begin(self, corpus: Corpus) -> None:
         """Write the run's config and provenance."""
-        record = self.unpruned.record if self.digest is None else self.run.origin("from")
+        record = self.record or self.unpruned.record
         self.run.begin(self.recipe)
         kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
         origins = {"from": record or {}, "beta": {"unit": self.target.unit}}
@@ -169,7 +171,7 @@ class Pruning:
         _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         if isinstance(tuning, Transfer):
             unpruned = read_teacher(self.origin, tuning, built, self.run.path)
-            self._check_digest(unpruned)
+            self.run.check_same_model("from", self.record, unpruned.record)
             start = replace(unpruned, params={} if start is None else start.params)
         self._train_part(part, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)
 
@@ -351,13 +353,6 @@ class Pruning:
 
         return nested({name: place(array, places[name]) for name, array in params.items()})
 
-    def _check_digest(self, source: WarmStart) -> None:
-        if self.digest not in (None, source.record["parameters_sha256"]):
-            raise UserError(
-                f"the parameters in {self.origin} differ from those that {self.run.name} started with. Restore them "
-                "or use a different --run_dir."
-            )
-
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
     """Return a model's structure with the dimensions that the run cuts.
@@ -396,20 +391,6 @@ def check_devices(recipe: Prune, mesh: jax.sharding.Mesh) -> None:
     last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # elements that are cut
     sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
     build_experiment(recipe.tuning_recipe(resized(recipe.model, sizes)), mesh)
-
-
-def unpruned_model(origin: Location | None, run: RunDirectory) -> tuple[str, str | None]:
-    """Return the path of the unpruned model and, for a run that has begun, the hash of its parameters.
-
-    Raises UserError if neither `origin` nor the run names one, or if the run names a URL.
-    """
-    record = run.origin("from") if run.latest() is not None else None
-    if origin is None and record is None:
-        raise UserError("--from is missing. Name the model to prune.")
-    digest = None if record is None else record["parameters_sha256"]
-    if origin is not None or record is None:
-        return str(origin), digest
-    return check_local(record["path"], "model", run.name, f"If you trust it, add --from={record['path']}."), digest
 
 
 def _rule(rate: Any, objective: PruneObjective, penalty: str) -> optax.GradientTransformation:

@@ -150,6 +150,28 @@ class RunDirectory:
         """Return run.json's record of another model, or None; key: "from" for the initial model, or "teacher"."""
         return self.provenance().get(key)
 
+    def model_path(self, key: str, path: Location | None, begun: bool = True) -> tuple[str, dict[str, Any] | None]:
+        """Return the path of a model that the run reads, and the model's record in run.json, None if not `begun`.
+
+        key: of the record. path: None stands for the recorded path. Raises UserError if there is neither, or if the
+        recorded path is a URL.
+        """
+        record = self.origin(key) if begun else None
+        if path is not None:
+            return str(path), record
+        if record is None:
+            raise UserError(f"--{key} is missing. Name the {'model to start from' if key == 'from' else key}.")
+        advice = f"If you trust it, add --{key}={record['path']}."
+        return provenance.check_local(record["path"], "model", self.name, advice), record
+
+    def check_same_model(self, key: str, before: dict[str, Any] | None, now: dict[str, Any]) -> None:
+        """Raise UserError if the records of the model `key`, in run.json and now, are of other parameters."""
+        if before and before["parameters_sha256"] != now["parameters_sha256"]:
+            raise UserError(
+                f"the parameters of --{key}={now['path']} differ from those that {self.name} started with in "
+                f"{before['path']}. Restore them, or use a different --run_dir."
+            )
+
     def write_provenance(
         self, devices: list[str], processes: int, corpus: Corpus, origins: dict[str, dict[str, Any]] | None = None
     ) -> None:

@@ -23,7 +23,6 @@ from bertzoo.models.partial import stack
 from bertzoo.runs import experiments, load_model, training
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, build_experiment
-from bertzoo.runs.provenance import check_local
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import FREE, WarmStart, check_same_model, match_tokenizer, origin_record, pad_vocabulary
 from bertzoo.train import hosts, sharding
@@ -52,7 +51,13 @@ def transfer(
     signal.
     """
     run = RunDirectory(run_dir)
-    path, record = hosts.share("the teacher", lambda: _find_teacher(teacher, run))
+
+    def find() -> tuple[str, dict | None]:
+        if begun := run.latest() is not None:
+            run.fetch()
+        return run.model_path("teacher", teacher, begun)
+
+    path, record = hosts.share("the teacher", find)
     training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
     training.check_model(path)
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
@@ -69,7 +74,8 @@ def transfer(
         training.check_experiment(built, recipe.compute, run)
         # 4. The teacher's parameters, which stay fixed, and those outside the layers that the student copies.
         start = read_teacher(path, recipe, built, run.path)
-        _check_same_teacher(start, path, record)
+        run.check_same_model("teacher", record, start.record)
+        training.check_same_everywhere(start.record, "the teacher's parameters", path)
         for line in start.report if not record else ():
             _LOG.info(line)
         # 5. The trackers, whose login may fail. Then the text in the teacher's vocabulary: tokenise it unless this was
@@ -79,29 +85,6 @@ def transfer(
         batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
         # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
         return training.train(recipe, built, batches, run, trackers, start, until, programs=programs)
-
-
-def _find_teacher(teacher_path: Location | None, run: RunDirectory) -> tuple[str, dict | None]:
-    """Return the teacher's path and its entry in run.json; the entry is None if the run has no checkpoint."""
-    record = None
-    if run.latest() is not None:
-        run.fetch()
-        record = run.origin("teacher")
-    if teacher_path is not None:
-        return str(teacher_path), record
-    if record is None:
-        raise UserError("--teacher is missing. Name the model that the student learns from.")
-    return check_local(record["path"], "teacher", run.name, f"If you trust it, add --teacher={record['path']}."), record
-
-
-def _check_same_teacher(start: WarmStart, path: str, record: dict | None) -> None:
-    """Raise UserError unless all processes read the teacher in run.json's `record`, or, without it, the same one."""
-    if record and record["parameters_sha256"] != start.record["parameters_sha256"]:
-        raise UserError(
-            f"the parameters in {path} differ from those of this run's teacher in {record['path']}. Restore that "
-            "teacher or use a different --run_dir."
-        )
-    training.check_same_everywhere(start.record, "the teacher's parameters", path)
 
 
 def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:

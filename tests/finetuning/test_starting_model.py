@@ -42,7 +42,7 @@ def test_a_resumed_run_rejects_another_teacher(finished: Path, folder: Path, tmp
     assert any((chosen[name] != array).any() for name, array in load_model.read_model(other).params.items())
     capsys.readouterr()
     assert finetune(folder, run, *options, f"--teacher={other}") == 2
-    assert mentions(said(capsys), "parameters", " teacher ", other, run)
+    assert mentions(said(capsys), "parameters", f"--teacher={other}", run)
 
 
 def test_a_resumed_run_rejects_other_examples(copied: Path, folder: Path, tmp_path, capsys):
