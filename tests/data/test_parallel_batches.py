@@ -39,7 +39,8 @@ def assert_equal(ours, theirs):
 
 
 def spawned():
-    return [child for child in psutil.Process().children() if "spawn_main" in str(child.cmdline())]
+    children = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
+    return [child for child in children if "spawn_main" in str(child.cmdline())]
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(2, marks=pytest.mark.slow)])

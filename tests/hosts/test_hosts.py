@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import jax
+import psutil
 import pytest
 from around import environment, free_port, tiny
 from messages import mentioning, mentions
@@ -260,7 +261,7 @@ def test_a_signal_is_forwarded_and_no_child_outlives_its_parent(child: None, end
         parent.send_signal(ending)
         assert parent.wait(timeout=60) == code
         for _ in range(100):
-            if not Path(f"/proc/{child_pid}").exists():
-                return
+            if not psutil.pid_exists(child_pid) or psutil.Process(child_pid).status() == psutil.STATUS_ZOMBIE:
+                return  # a child that nobody has reaped yet has ended
             time.sleep(0.1)
     pytest.fail("the child is still there")
