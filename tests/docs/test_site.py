@@ -94,6 +94,6 @@ def test_the_reference_has_every_option_of_the_help(verb: str, verbs: str, capsy
 def test_shipped_sweeps_and_pipelines_have_known_keys(module: object) -> None:
     patterns = [re.sub(r"\bOPTION\b", ".+", re.sub(r"\b(NAME|TASK|COMMAND)\b", r"[^.]+", key)) for key in module.KEYS]
     files = config.shipped(module.FOLDER).values()
-    keys = {key for file in files for key, _ in sweep.flatten(config.read_toml(file))}
+    keys = {key for file in files for key, _ in config.leaves(config.read_toml(file), "")}
     assert len(keys) > 10
     assert not [key for key in keys if not any(re.fullmatch(pattern, key) for pattern in patterns)]
