@@ -141,6 +141,16 @@ def test_runs_side_by_side_have_a_device_each(sweeps, monkeypatch) -> None:
     assert [line["state"] for line in table()] == ["finished"] * 3
 
 
+def test_flags_set_the_cores_and_the_memory_of_runs(sweeps, monkeypatch) -> None:
+    run, given = local.run_processes, []
+    monkeypatch.setattr(local, "run_processes", lambda *arguments: given.append(arguments[4:]) or run(*arguments))
+    sweeps.sweep("--from=m", "--tasks=cola", "--cores=1", "--memory=2.5")
+    sweeps.sweep("--from=m", "--tasks=rte")
+    (memory, cores), (estimated, none) = given
+    assert {*memory.values()} == {2_500_000_000} and cores == 1 and len(memory) == 3
+    assert none is None and min(estimated.values()) > 1e9  # no model is known: a process
+
+
 @pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_runs_and_the_same_command_resumes(sweeps, number: signal.Signals) -> None:
