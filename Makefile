@@ -29,7 +29,7 @@ help:
 	@echo "make demo-transfer  teach a tiny student with a tiny teacher"
 	@echo "make test     the tests, minutes;  make test-all  every test, in four environments (docs/testing.md)"
 	@echo "make docs     the documentation site, in site/;  make check  format, lint and types"
-	@echo "make plans    docs/plans.md, hours the first time"
+	@echo "make plans    docs/plans.md and docs/reproduce.md, hours the first time"
 	@echo "make venv     only the package, in .venv;  make lock  the versions of all packages;  make clean  remove what make made"
 
 venv: .venv/core.stamp
@@ -129,7 +129,8 @@ docs: .venv/docs.stamp
 	@echo "The site: site/index.html"
 
 plans: .venv-tpu/stamp
-	.venv-tpu/bin/python -m benchmarks speed.plans
+	.venv-tpu/bin/python -m benchmarks speed.plans --compile
+	.venv-tpu/bin/python -m benchmarks render
 
 # The bill of materials of a release: every package of every extra with its files and hashes, in CycloneDX's format.
 sbom: .venv/core.stamp

@@ -7,14 +7,28 @@ A page has blocks that end in `<!-- end -->`: `<!-- table FILE.NAME -->` starts 
 """
 
 import argparse
+import functools
+import importlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.lib import results, tables
 
 PAGES = Path(__file__).parents[1] / "docs"
+COUNTED = {"plans": "benchmarks.speed.plans"}  # files of which a module's `tables` computes the tables
 BLOCK = re.compile(r"(<!-- (source|table) ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@functools.cache
+def read(file: Path) -> tuple[str, Mapping[str, Sequence[tables.Row]]]:
+    """The source of a result file, and its tables."""
+    record = json.loads(file.read_text(encoding="utf-8"))
+    source = "; ".join([f"Measured by `{record['command']}`", *record["context"]]) + "."
+    if file.stem in COUNTED:
+        return source, importlib.import_module(COUNTED[file.stem]).tables(record)
+    return source, record["tables"]
 
 
 def render(text: str, data: Path = results.DATA) -> str:
@@ -22,11 +36,8 @@ def render(text: str, data: Path = results.DATA) -> str:
 
     def block(match: re.Match[str]) -> str:
         file, _, name = match[3].partition(".")
-        record = json.loads((data / f"{file}.json").read_text(encoding="utf-8"))
-        if match[2] == "table":
-            inside = tables.table(record["tables"][name])
-        else:
-            inside = "; ".join([f"Measured by `{record['command']}`", *record["context"]]) + "."
+        source, measured = read(data / f"{file}.json")
+        inside = tables.table(measured[name]) if match[2] == "table" else source
         return f"{match[1]}{inside}\n{match[4]}"
 
     return BLOCK.sub(block, text)

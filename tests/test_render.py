@@ -70,5 +70,4 @@ def test_pages_show_the_result_files() -> None:
         assert render.render(text) == text, page
         shown |= {match[3] for match in render.BLOCK.finditer(text) if match[2] == "table"}
     for file in results.DATA.glob("*.json"):
-        names = json.loads(file.read_text(encoding="utf-8"))["tables"]
-        assert {f"{file.stem}.{name}" for name in names} <= shown
+        assert {f"{file.stem}.{name}" for name in render.read(file)[1]} <= shown

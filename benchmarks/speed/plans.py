@@ -1,38 +1,45 @@
-"""The plan of every shipped pretraining, transfer and pruning on TPU slices: writes docs/plans.md, by `make plans`.
+"""Plans of every shipped config on TPU slices, for docs/plans.md and docs/reproduce.md.
 
-Compiling takes minutes a stage and hours in all. The compiler's results are kept (--cache), so that the command can be
-stopped and repeated. --no-compile writes the page from the results so far.
+docs/data/plans.json keeps what a step of each plan computes, holds and sends, and the memory that the TPU compiler
+allocates; both depend on the config and on the number of devices only. `python -m benchmarks render` computes the
+pages' hours and dollars from it, with the chips and the assumptions of bertzoo/planning. A step in the file is not
+counted or compiled again without --again. Counting takes a minute or more a plan; --compile takes minutes a step.
 """
 
-import argparse
+import dataclasses
+import functools
 import importlib.metadata
+import itertools
+import json
 import logging
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 
+from benchmarks.lib import results
 from benchmarks.lib.electra_flops import PUBLISHED_FLOPS, train_flops
-from bertzoo.api.models import plan_pruning
-from bertzoo.cli.support.options import say
+from benchmarks.lib.tables import Row
+from bertzoo.core import atomic
 from bertzoo.core import config as loader
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.documents import read_json
+from bertzoo.core.errors import ConfigError
 from bertzoo.core.kinds import config_class, shipped
-from bertzoo.core.tables import markdown as table
 from bertzoo.planning import chips, compiled, estimate
-from bertzoo.planning.estimate import ASSUMPTIONS, RunPlan, StagePlan
+from bertzoo.planning.estimate import StagePlan, StepCounts
 from bertzoo.pruning.settings import Prune
-from bertzoo.runs.configs import Pretrain, Recipe, Transfer
+from bertzoo.runs.configs import Pretrain, Recipe
+from bertzoo.train.memory import StepMemory, bytes_of
 
-USUAL = "v5e:16x16"
-SMALLER = ("v5e:8x16", "v5e:8x8", "v5e:4x8")  # for batches that do not divide over the usual one
+USUAL = ("v5e:16x16", "v5e:8x16", "v5e:8x8", "v5e:4x8")  # the first over which a config's batches divide
 OTHERS = tuple(
-    (name, slice_) for slice_ in ("v4:4x4x8", "tpu7x:4x4x4") for name in ("bert_base", "squeezebert", "ib_bert_large")
+    (name, slice_) for slice_ in ("tpu7x:4x4x4", "v4:4x4x8") for name in ("bert_base", "ib_bert_large", "squeezebert")
 )
 # Published runs: (config, rows, tokens, predictions, vocabulary, steps/s, source). All ran TensorFlow 1 on a TPU v3-8.
 PUBLISHED_SLICE = "v3:2x2"
@@ -43,228 +50,218 @@ PUBLISHED = (
     ("electra_base", 256, 384, 59, 32056, 1.754, CANTOFORMER),
     ("bert_base", 128, 512, 75, 32000, 2e6 / (7 * 86400), BERTURK),
 )
-PAGE = Path(__file__).parents[2] / "docs" / "plans.md"
+# Dollars for a chip-hour on demand in us-central1 and us-east5, from Google's price list.
+PRICES = {"v5e": 1.2, "v6e": 2.7}
+LONGEST = 7 * 24  # hours that a paper's run may take
+# Per paper its configs, each with the slices from which the cheapest is chosen: of 4x4, 8x8 and 16x16, those on which
+# the steps fit and the run does not take much more than a week.
+PAPERS = {
+    "BERT (Devlin et al. 2019)": {"bert_base": ("4x4", "8x8"), "bert_large": ("8x8",)},
+    "SqueezeBERT (Iandola et al. 2020)": {"squeezebert": ("16x16",)},
+    "MobileBERT (Sun et al. 2020)": {
+        "ib_bert_large": ("16x16",),
+        "mobilebert_transfer": ("8x8",),
+        "mobilebert_tiny_transfer": ("8x8",),
+    },
+    "ConvBERT (Jiang et al. 2020)": dict.fromkeys(
+        ("convbert_small", "convbert_medium_small", "convbert_base"), ("4x4",)
+    ),
+    "schuBERT (Khetan & Karnin 2020)": dict.fromkeys(("schubert_66m", "schubert_43m"), ("4x4",)),
+    "ELECTRA (Clark et al. 2020)": {"electra_small": ("4x4",), "electra_base": ("4x4", "8x8")},
+    "ALBERT (Lan et al. 2020)": {"albert_base": ("16x16",)},
+    "DistilBERT, TinyBERT": dict.fromkeys(("distilbert", "tinybert"), ("4x4",)),
+}
+WIDTHS = sorted({chip.mxu for chip in chips.CHIPS.values()})
+_LOG = logging.getLogger("bertzoo")
 
 
-def cases() -> Iterator[tuple[str, Recipe, chips.Topology, str]]:
-    """(config, recipe, slice, why not the usual slice), those that compile soonest first."""
-    recipes = {
-        name: loader.load(config_class(name), [name], []) for name in (*shipped("pretrain"), *shipped("transfer"))
-    }
-
-    def size(name: str) -> int:
-        objective = recipes[name].objective.build(recipes[name].model, recipes[name].compute)
-        shapes = jax.tree.leaves(jax.eval_shape(objective.init, jax.random.key(0)))
-        return len(shapes) * len(recipes[name].stages)
-
-    names = sorted(recipes, key=size)
-    for name, topology_name in [(name, USUAL) for name in names] + list(OTHERS):
-        refused = ""
-        for slice_ in (topology_name, *(SMALLER if topology_name == USUAL else ())):
-            topology = chips.parse_topology(slice_)
-            try:
-                estimate.build_on_slice(recipes[name], topology)
-            except ConfigError as error:
-                refused = refused or str(error)
-                continue
-            yield name, recipes[name], topology, refused
-            break
-
-
-MEMORY_HEAD = (
-    "config",
-    "slice",
-    "stage",
-    "rows",
-    "memory, MiB",
-    "fits",
-    "least time of a step, ms (bound)",
-    "steps/s",
-    "chip-hours",
-)
-OPENING = """# Plans
-
-For readers who rent TPUs: the memory, time and chip-hours of every shipped recipe on a TPU slice, at its paper's own
-batch size. `make plans` writes this page. `bertzoo plan CONFIG --topology=KIND:SHAPE` prints the same for any config,
-with the parts of the memory, the operations, and the messages between devices.
-
-## How a plan is made
-
-1. A slice such as `v5e:16x16` becomes a mesh of absent devices, with the chip's numbers from `planning/chips.py`.
-2. A run's own code builds state, batch and step of every stage on that mesh, as shapes without arrays. They give the
-   exact bytes of parameters, moments, gradients and batch.
-3. The step's jaxpr gives its operations and an upper bound of its activations.
-4. libtpu, where it is installed, compiles the step for the slice ({compiler}). Its account replaces the bounds: the
-   memory that it allocates, and what the devices send one another.
-5. A roofline turns operations, bytes and messages into the least time of a step, and a range of utilisation into
-   steps/s and chip-hours, under these [assumptions](#assumptions).
-
-The rows are older than four changes: the last layer computes only the tokens that a masked language model reads (6 %
-fewer operations of BERT-base), attention is
-[a kernel](performance.md#a-training-step-on-a-tpu-by-its-compilers-account), gradients of scores and logits are rounded
-to bfloat16 before their products, and the check for finite updates reads the new parameters. `make plans` compiles them
-again. Their steps/s and chip-hours were computed from the rows for today's range of utilisation.
-
-## Memory and time
-
-Memory is per device. {progress}
-
-- rows: of the batch, on one device at a time.
-- memory: what the compiler allocates for the step, or wants for one that does not fit; "not yet" before `make plans`
-  has compiled it.
-- fits: a program may use {capacities}.
-- least time of a step: the largest of the times that compute, memory and interconnect need, which the bound names.
-- steps/s, chip-hours: worst to best; chip-hours cover the whole run.
-"""
-SECTIONS = """## Meshes that split parameters
-
-All plans above use meshes of `data` alone, and their only messages are all-reduces. These first stages,
-with other numbers of layers and rows, were compiled with libtpu 0.0.42.1 for v5e:2x2:
-
-| config | layers | batch | mesh | compiled, MiB | MB a device sends |
-| --- | --- | --- | --- | --- | --- |
-| bert_base | 1 | 256 | fsdp=4 | 657 | 244 |
-| bert_base | 1 | 256 | fsdp=2 tensor=2 | 525 | 182 |
-| bert_base | 2 | 256 | data=2 tensor=2 | 773 | 335 |
-| bert_small | 1 | 512 | fsdp=4 | 424 | 38 |
-| bert_small | 3 | 512 | fsdp=4 | 719 | 44 |
-| bert_small | 1 | 64, of 512 tokens | data=2 fsdp=2 | 69 | 40 |
-| squeezebert | 1 | 256 | fsdp=4 | 679 | 226 |
-
-`tensor` is Megatron-LM's split: the activations between the two maps of a layer are split, and the second map's result
-and the first one's gradient are summed. `fsdp` gathers split parameters and scatters their gradients. The word table is
-whole on every device, and its gradient is summed twice, once for the logits and once for the lookups.
-"""
-BESIDE = """## Beside published runs
-
-`bertzoo plan` beside pretraining runs on a TPU v3-8 ({slice}) with the papers' TensorFlow code. BERTurk's speed is 2 M
-steps in 7 days, checkpoints included. No run of bertzoo on a TPU has been timed. These runs set the range of
-utilisation that every plan assumes.
-
-"""
-PRUNINGS = """## Prunings
-
-The scores decide which sizes a cut leaves. These rows have the unpruned model's: upper bounds for all iterations, by
-estimate, without the compiler. Stage 0 trains the prune vectors and counts as if it trained all weights; stage 1 is
-the fine-tuning.
-
-"""
-
-
-def published() -> Iterator[tuple[str, StagePlan, float, float, str]]:
-    """The plan of every published run: (what ran, its stage, published steps/s, utilisation, source)."""
-    topology = chips.parse_topology(PUBLISHED_SLICE)
-    for name, rows, tokens, predictions, vocabulary, rate, source in PUBLISHED:
+@functools.cache
+def recipe_of(name: str) -> Recipe:
+    """The recipe of a plan: of a config, of a part of a pruning (prune_66m/tuning), or of a published run."""
+    if name in (labels := [label(*run[:3]) for run in PUBLISHED]):
+        config, rows, tokens, predictions, vocabulary, *_ = PUBLISHED[labels.index(name)]
         sizes = {"batch_size": rows, "max_length": tokens, "max_predictions": predictions}
         options = [(f"stages.0.{key}", str(value)) for key, value in sizes.items()]
-        recipe = loader.load(Pretrain, [name], [*options, ("model.vocab_size", str(vocabulary))])
-        (stage,) = estimate.make_plan(replace(recipe, stages=recipe.stages[:1]), topology).stages
-        share = rate * stage.model_flops / (topology.chips * topology.chip.flops)
-        yield f"{name}, {rows} × {tokens}", stage, rate, share, source
+        recipe = loader.load(Pretrain, [config], [*options, ("model.vocab_size", str(vocabulary))])
+        return replace(recipe, stages=recipe.stages[:1])
+    config, _, part = name.partition("/")
+    if not part:
+        return loader.load(config_class(config), [config], [])
+    pruning = loader.load(Prune, [config], [])
+    # As if no cut made the model smaller. Scores train as many values as the fine-tuning in this estimate.
+    return pruning.scoring_recipe(pruning.model) if part == "weigh" else pruning.distillation_recipe(pruning.model)
 
 
-def published_section() -> str:
-    """The section of the published runs."""
-    head = ("config, rows × tokens", "published steps/s", "planned steps/s", "published run's utilisation", "source")
-    rows = [
-        (run, digits(rate), " to ".join(digits(1 / s) for s in reversed(stage.step_seconds)), f"{share:.1%}", source)
-        for run, stage, rate, share, source in published()
-    ]
-    return BESIDE.format(slice=PUBLISHED_SLICE) + table(head, rows)
+def for_slices() -> list[str]:
+    """The shipped configs that one machine is too small for."""
+    return [name for name in (*shipped("pretrain"), *shipped("transfer")) if not name.endswith("_mini")]
 
 
-def prunings() -> Iterator[tuple[str, RunPlan]]:
-    """The plan of every pruning, on the first slice that its batch divides over."""
-    for name in shipped("prune"):
-        recipe = loader.load(Prune, [name], [])
-        for topology in (USUAL, *SMALLER):
-            try:
-                yield name, plan_pruning(recipe, topology)
-            except ConfigError:
-                continue
-            break
+def label(config: str, rows: int, tokens: int) -> str:
+    """The name of a published run."""
+    return f"{config}, {rows} × {tokens}"
 
 
-def pruning_section(plans: Sequence[tuple[str, RunPlan]]) -> str:
-    """The section of the prunings."""
-    return PRUNINGS + table(
-        MEMORY_HEAD, [memory_row(name, plan, stage) for name, plan in plans for stage in plan.stages]
-    )
+def wanted() -> Iterator[tuple[str, Sequence[str]]]:
+    """(plan, slices): the plan is counted on the first of these slices over which its batches divide."""
+    yield from ((label(*run[:3]), (PUBLISHED_SLICE,)) for run in PUBLISHED)
+    yield from ((f"{name}/{part}", USUAL) for name in shipped("prune") for part in ("weigh", "tuning"))
+    for papers in PAPERS.values():
+        yield from ((config, (f"v5e:{shape}",)) for config, shapes in papers.items() for shape in shapes)
+    yield from ((name, (slice_,)) for name, slice_ in OTHERS)
+    yield from ((name, USUAL) for name in for_slices())
 
 
-def markdown(
-    plans: Sequence[tuple[str, RunPlan, str]],
-    compiler: str,
-    pruned: Sequence[tuple[str, RunPlan]] = (),
-    electra: Mapping[str, float] = {},
-    beside: str = "",
-) -> str:
-    """The page of many plans: (config, plan, why not the usual slice); `compiler`: its version; pruned: of prunings.
+class Counts:
+    """The counted and compiled steps in the file."""
 
-    electra: training operations as ELECTRA's authors count them, by config. beside: the section of published runs.
+    def __init__(self, record: Mapping[str, Any]):
+        self.record = record
+
+    def steps(self, name: str, slice_: str) -> list[dict[str, Any]]:
+        devices = chips.parse_topology(slice_).devices
+        return [step for step in self.record["steps"] if (step["plan"], step["devices"]) == (name, devices)]
+
+    def compiled(self, name: str, slice_: str) -> dict[int, compiled.CompiledStep]:
+        """What the compiler allocated for the steps of a plan, by stage."""
+        found = [one for one in self.record["compiled"] if (one["plan"], one["slice"]) == (name, slice_)]
+        return {one["stage"]: compiled.parse_result(one["result"]) for one in found}
+
+    def plan(self, name: str, slice_: str) -> list[StagePlan]:
+        """The stages of a plan on a slice; none if the plan was not counted on as many devices."""
+        topology, stages = chips.parse_topology(slice_), self.compiled(name, slice_)
+        plans = []
+        for step in self.steps(name, slice_):
+            index, recipe = step["stage"], recipe_of(name)
+            counts = {**step["counts"], "memory": StepMemory(**step["counts"]["memory"])}
+            counts["padded_flops"] = {int(width): flops for width, flops in counts["padded_flops"].items()}
+            plans.append(estimate.time_step(recipe, index, StepCounts(**counts), topology, stages.get(index)))
+        return plans
+
+    def usual(self, name: str) -> str:
+        """The slice of a plan in docs/plans.md."""
+        return next(slice_ for slice_ in USUAL if self.steps(name, slice_))
+
+
+def count(recipe: Recipe, slice_: str, known: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The counted steps of a recipe; raises ConfigError if its batches do not divide over the slice.
+
+    known: earlier results, for recipes that differ in their numbers of steps only.
     """
-    stages = [(name, plan, stage) for name, plan, _ in plans for stage in plan.stages]
-    capacities = {plan.topology.partition(":")[0]: stage.capacity / chips.GIB for _, plan, stage in stages}
-    opening = OPENING.format(
-        compiler=compiler,
-        progress=progress([stage for *_, stage in stages]),
-        capacities=", ".join(f"{size:.2f} GiB on {chip}" for chip, size in capacities.items()),
-    )
-    parts = [opening + "\n" + table(MEMORY_HEAD, [memory_row(*stage) for stage in stages])]
-    if over := [f"- `{name}` on {p.topology}, stage {s.index}: {s.advice}." for name, p, s in stages if not s.fits]:
-        parts.append("Steps that do not fit, and the remedy:\n\n" + "\n".join(over))
-    refused: dict[str, list[str]] = {}
-    for name, _, reason in plans:
-        refused.setdefault(reason, []).append(f"`{name}`")
-    if lines := [f"- {', '.join(names)}: {reason}" for reason, names in refused.items() if reason]:
-        parts.append("On a smaller slice, because a run on the usual one raises this error:\n\n" + "\n".join(lines))
-    parts += [*filter(None, [beside]), SECTIONS.strip(), pruning_section(pruned), "## Operations of whole runs"]
-    parts.append(
-        table(
-            ("config", "ours", "as ELECTRA counts", "ConvBERT prints", "of", "checkpoint, GB"),
-            [
-                (
-                    name,
-                    f"{plan.model_flops:.2e}",
-                    f"{electra[name]:.2e}" if name in electra else "",
-                    f"{PUBLISHED_FLOPS[name][0]:.1e}" if name in PUBLISHED_FLOPS else "",
-                    PUBLISHED_FLOPS.get(name, ("", ""))[1],
-                    f"{plan.checkpoint_bytes / 1e9:.2f}",
-                )
-                for name, plan in {name: plan for name, plan, _ in reversed(plans)}.items()
-            ],
-        )
-    )
-    parts += ["## Assumptions", "\n".join(f"- {line}" for line in ASSUMPTIONS)]
-    return "\n\n".join(parts) + "\n"
+    built = estimate.build_on_slice(recipe, chips.parse_topology(slice_))
+    tables = {name: table for name, table in loader.plain(recipe).items() if name not in ("mesh", "run", "seed")}
+    key = slice_ + re.sub(r'"(warmup_)?steps": \d+', "", json.dumps(tables))
+    if known is not None and key in known:
+        return known[key]
+    counted = [
+        {
+            "stage": index,
+            "counts": dataclasses.asdict(estimate.count_step(recipe, built, index, WIDTHS)),
+            "checkpoint": bytes_of(built.state(index), whole=True),
+        }
+        for index in estimate.planned_stages(recipe)
+    ]
+    if known is not None:
+        known[key] = counted
+    return counted
 
 
-def memory_row(name: str, plan: RunPlan, stage: StagePlan) -> tuple[str, ...]:
-    """A row under MEMORY_HEAD; the chip-hours are the run's."""
-    best, worst = stage.step_seconds
-    fits = {True: "yes", False: "no", None: "unknown"}[stage.fits]
-    return (
-        name,
-        plan.topology,
-        str(stage.index),
-        f"{stage.rows:,}",
-        "not yet" if stage.compiled is None else mib(stage.compiled.wanted),
-        f"{fits}{'' if stage.compiled else ', by the bound'}",
-        f"{digits(stage.roofline.seconds * 1e3)} ({stage.roofline.bound})",
-        f"{digits(1 / worst)} to {digits(1 / best)}",
-        "" if stage.index else f"{digits(plan.chip_hours[0])} to {digits(plan.chip_hours[1])}",
-    )
+def tables(record: Mapping[str, Any]) -> dict[str, list[Row]]:
+    """The tables of the pages."""
+    counts = Counts(record)
+    usual = [(name, counts.usual(name)) for name in for_slices()]
+    order = {slice_: place for place, slice_ in enumerate(dict.fromkeys([*USUAL, *(slice_ for _, slice_ in OTHERS)]))}
+    plans = sorted([*usual, *OTHERS], key=lambda plan: (order[plan[1]], plan[0]))
+    return {
+        "steps": [row for name, slice_ in plans for row in memory_rows(counts, name, [(name, 1)], slice_)],
+        "published": [published_row(counts, *run) for run in PUBLISHED],
+        "prunings": [row for name in shipped("prune") for row in pruning_rows(counts, name)],
+        "operations": [operations_row(counts, name, slice_) for name, slice_ in usual],
+        "recipes": [recipe_row(counts, paper, *item) for paper, configs in PAPERS.items() for item in configs.items()],
+    }
 
 
-def progress(stages: Sequence[StagePlan]) -> str:
-    """How many steps have been compiled, and how many of these take no more than the bound."""
-    pairs = [(stage.compiled.wanted, stage.estimated) for stage in stages if stage.compiled is not None]
-    within = sum(topology_name <= memory.total for topology_name, memory in pairs)
-    ample = sum(topology_name <= memory.ample for topology_name, memory in pairs)
-    return (
-        f"{len(pairs)} of {len(stages)} steps have been compiled. {within} of them need at most the\nexact bytes "
-        f"plus the bound, {ample} at most these plus a second copy of parameters and moments."
-    )
+def memory_rows(counts: Counts, name: str, parts: Sequence[tuple[str, int]], slice_: str) -> Iterator[Row]:
+    """A row a stage; parts: (plan, how often it is run) of one run, whose hours are in the first row."""
+    topology = chips.parse_topology(slice_)
+    plans = {part: counts.plan(part, slice_) for part, _ in parts}
+    hours = [
+        [times * end for end in estimate.chip_hours(recipe_of(part), plans[part], topology)] for part, times in parts
+    ]
+    for number, stage in enumerate(itertools.chain.from_iterable(plans.values())):
+        fits = {True: "yes", False: "no", None: "unknown"}[stage.fits]
+        yield {
+            "config": name,
+            "slice": slice_,
+            "stage": str(number if len(parts) > 1 else stage.index),
+            "rows": stage.rows,
+            "memory, MiB": "not compiled" if stage.compiled is None else f"{stage.compiled.wanted / (1 << 20):,.0f}",
+            "fits": fits if stage.compiled else f"{fits}, by the bound",
+            "least time of a step, ms (bound)": f"{digits(stage.roofline.seconds * 1e3)} ({stage.roofline.bound})",
+            "steps/s": span(digits, 1 / stage.step_seconds[1], 1 / stage.step_seconds[0]),
+            "chip-hours": "" if number else span(digits, *map(sum, zip(*hours, strict=True))),
+        }
+
+
+def pruning_rows(counts: Counts, name: str) -> Iterator[Row]:
+    """The rows of a pruning, whose iterations train twice each."""
+    times = loader.load(Prune, [name], []).cut.iterations
+    parts = [(f"{name}/{part}", times) for part in ("weigh", "tuning")]
+    return memory_rows(counts, name, parts, counts.usual(parts[0][0]))
+
+
+def published_row(counts: Counts, config: str, rows: int, tokens: int, *others: Any) -> Row:
+    """The plan of a published run beside its speed."""
+    *_, rate, source = others
+    (stage,) = counts.plan(name := label(config, rows, tokens), PUBLISHED_SLICE)
+    topology = chips.parse_topology(PUBLISHED_SLICE)
+    return {
+        "config, rows × tokens": name,
+        "published steps/s": digits(rate),
+        "planned steps/s": span(digits, 1 / stage.step_seconds[1], 1 / stage.step_seconds[0]),
+        "published run's utilisation": f"{rate * stage.model_flops / (topology.chips * topology.chip.flops):.1%}",
+        "source": source,
+    }
+
+
+def operations_row(counts: Counts, name: str, slice_: str) -> Row:
+    """The operations of a whole run, by three ways to count."""
+    plan, electra = counts.plan(name, slice_), counts.record["electra"]
+    printed, of = PUBLISHED_FLOPS.get(name, (None, ""))
+    steps = counts.steps(name, slice_)
+    return {
+        "config": name,
+        "ours": f"{estimate.sum_over_run(recipe_of(name), plan, lambda stage: stage.model_flops):.2e}",
+        "as ELECTRA counts": f"{electra[name]:.2e}" if name in electra else "",
+        "ConvBERT prints": "" if printed is None else f"{printed:.1e}",
+        "of": of,
+        "checkpoint, GB": f"{max(step['checkpoint'] for step in steps) / 1e9:.2f}",
+    }
+
+
+def recipe_row(counts: Counts, paper: str, name: str, shapes: Sequence[str]) -> Row:
+    """A paper's recipe on the cheapest slice: its steps fit, and it ends in a week at worst."""
+    row: dict[str, object] = {"paper": paper, "config": name}
+    for chip, price in PRICES.items():
+        plans = []
+        for shape in shapes:
+            topology = chips.parse_topology(f"{chip}:{shape}")
+            stages = counts.plan(name, topology.name)
+            best, worst = estimate.chip_hours(recipe_of(name), stages, topology)
+            good = all(stage.fits for stage in stages) and worst / topology.chips <= LONGEST
+            plans.append((not good, worst, best, topology.chips))
+        _, worst, best, number = min(plans)
+        row |= {
+            f"{chip} chips": number,
+            f"{chip}, hours": span(short, best / number, worst / number),
+            f"{chip}, chip-hours": span(short, best, worst),
+            f"{chip}, dollars at {price:.2f}": span(short, best * price, worst * price),
+        }
+    return row
+
+
+def span(shown: Callable[[float], str], low: float, high: float) -> str:
+    return f"{shown(low)} to {shown(high)}"
 
 
 def digits(number: float) -> str:
@@ -272,30 +269,61 @@ def digits(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
-def mib(size: int) -> str:
-    """MiB of a number of bytes."""
-    return f"{size / (1 << 20):,.0f}"
+def short(number: float) -> str:
+    """Two digits of a number, or all before the point."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def main() -> None:
-    """Plan every case and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", help="the folder of the compiler's results")
-    parser.add_argument("--no-compile", action="store_true", help="only read the results so far")
-    args = parser.parse_args()
-    folder, done, electra = compiled.result_folder(args.cache), [], {}
-    compiler = f"jax {jax.__version__}, libtpu {importlib.metadata.version('libtpu')}"
+    """Count, and with --compile compile, the steps that the file lacks."""
+    options = results.parser("plans", __doc__)
+    options.add_argument("--compile", action="store_true", help="compile the steps too, for which libtpu is needed")
+    options.add_argument(
+        "--again", metavar="PLAN", action="append", default=[], help="count this plan anew (repeatable)"
+    )
+    args = options.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for name, recipe, topology, refused in cases():
-        began = time.monotonic()
-        try:
-            results = compiled.compile_stages(recipe, topology, folder, cached_only=args.no_compile)
-        except UserError as error:
-            say(f"{name}: {error}")
-            results = None
-        done.append((name, estimate.make_plan(recipe, topology, results), refused))
-        if not isinstance(recipe, Transfer):
-            electra[name] = train_flops(recipe)
-        say(f"{name} on {topology.name}: {time.monotonic() - began:.0f} s")
-    done.sort(key=lambda one: (one[1].topology.partition(":")[0] != USUAL.partition(":")[0], one[1].topology, one[0]))
-    PAGE.write_text(markdown(done, compiler, list(prunings()), electra, published_section()), encoding="utf-8")
+    record = read_json(args.out) if args.out.is_file() else {"steps": [], "compiled": [], "electra": {}}
+    done = {(step["plan"], step["devices"]) for step in record["steps"] if step["plan"] not in args.again}
+    known: dict[str, Any] = {}
+    for name, slices in wanted():
+        recipe = recipe_of(name)
+        for slice_ in slices:
+            plan = {"plan": name, "devices": chips.parse_topology(slice_).devices}
+            try:
+                new = (
+                    []
+                    if (key := tuple(plan.values())) in done
+                    else [plan | step for step in count(recipe, slice_, known)]
+                )
+            except ConfigError:  # the batch does not divide over the slice
+                continue
+            if new:
+                kept = [step for step in record["steps"] if (step["plan"], step["devices"]) != key]
+                record["steps"] = [*kept, *new]
+                if isinstance(recipe, Pretrain) and name in shipped("pretrain"):
+                    record["electra"][name] = train_flops(recipe)
+                done.add(key)
+                _LOG.info(f"counted {name} on {plan['devices']} devices")
+            if args.compile:
+                compile_steps(record, name, slice_)
+            write(args.out, record)
+            break
+    write(args.out, record)
+
+
+def write(file: Path, record: Mapping[str, Any]) -> None:
+    """Write the file, which so far may lack some plans."""
+    origin = {"command": results.command(), "context": [f"jax {jax.__version__}", f"commit {results.commit()}"]}
+    atomic.write_json(file, {**record, **origin})
+
+
+def compile_steps(record: dict[str, Any], name: str, slice_: str) -> None:
+    """Compile the steps of a plan, unless all results are in the file."""
+    counts = Counts(record)
+    if len(counts.compiled(name, slice_)) == len(counts.plan(name, slice_)):
+        return
+    found = compiled.compile_stages(recipe_of(name), chips.parse_topology(slice_), compiled.result_folder())
+    for stage, step in found.items():
+        one = {"plan": name, "slice": slice_, "stage": stage, "libtpu": importlib.metadata.version("libtpu")}
+        record["compiled"].append({**one, "result": dataclasses.asdict(step)})

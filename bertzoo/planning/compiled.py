@@ -149,7 +149,7 @@ def compile_stages(
                         continue
                     message = parse_json(line)
                     if "result" in message:
-                        results[message["stage"]] = _parse_result(message["result"])
+                        results[message["stage"]] = parse_result(message["result"])
                     _LOG.info(f"stage {message['stage']} on {topology.name}: {message['progress']}")
             except BaseException:  # an interrupt must not wait minutes for the compiler
                 process.kill()
@@ -170,7 +170,8 @@ def compile_stages(
     return results
 
 
-def _parse_result(result: dict[str, Any]) -> CompiledStep:
+def parse_result(result: dict[str, Any]) -> CompiledStep:
+    """Return the CompiledStep of its fields as JSON data; fields that are missing are None."""
     fields: dict[str, Any] = {field.name: result.get(field.name) for field in dataclasses.fields(CompiledStep)}
     if fields["collectives"] is not None:
         fields["collectives"] = tuple(Collective(**one) for one in fields["collectives"])

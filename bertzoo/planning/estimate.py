@@ -6,7 +6,7 @@ The training step is built for devices that this machine lacks. If the TPU compi
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -120,6 +120,24 @@ class Roofline:
     def bound(self) -> str:
         """Name of the field with the most seconds."""
         return max(dataclasses.asdict(self).items(), key=lambda item: item[1])[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepCounts:
+    """What a step computes, holds and sends, whatever the chip and its speed. Bytes are per device.
+
+    rows, model_flops, computed_flops: as in StagePlan.
+    padded_flops: operations with products padded to the matrix unit, by the unit's width.
+    sent, between: bytes that a device sends inside a slice and between slices, derived by rule.
+    """
+
+    rows: int
+    memory: StepMemory
+    model_flops: int
+    computed_flops: int
+    padded_flops: Mapping[int, int]
+    sent: int
+    between: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -261,15 +279,12 @@ def make_plan(
     price: as in `plan`.
     not_compiled: why there are no compiler figures, or None.
     """
-    built, planned = build_on_slice(recipe, topology), planned_stages(recipe)
-    stages = tuple(plan_stage(recipe, built, index, topology, (compiled_steps or {}).get(index)) for index in planned)
-
-    def total(value: Callable[[StagePlan], float]) -> float:
-        """Sum a value per step over all steps of the run, interpolated linearly for stages that are not planned."""
-        values = np.interp(range(len(recipe.stages)), planned, [value(stage) for stage in stages])
-        return float(sum(stage.steps * one for stage, one in zip(recipe.stages, values, strict=True)))
-
-    best, worst = (total(lambda stage, end=end: stage.step_seconds[end]) * topology.chips / 3600 for end in (0, 1))
+    built = build_on_slice(recipe, topology)
+    stages = tuple(
+        plan_stage(recipe, built, index, topology, (compiled_steps or {}).get(index))
+        for index in planned_stages(recipe)
+    )
+    best, worst = chip_hours(recipe, stages, topology)
     return RunPlan(
         topology=topology.name,
         chips=topology.chips,
@@ -277,12 +292,24 @@ def make_plan(
         mesh=dict(built.mesh.shape),
         fallbacks=mesh_fallbacks(built),
         stages=stages,
-        checkpoint_bytes=max(bytes_of(built.state(index), whole=True) for index in planned),
-        model_flops=total(lambda stage: stage.model_flops),
+        checkpoint_bytes=max(bytes_of(built.state(stage.index), whole=True) for stage in stages),
+        model_flops=sum_over_run(recipe, stages, lambda stage: stage.model_flops),
         chip_hours=(best, worst),
         dollars=None if price is None else (best * price, worst * price),
         not_compiled=not_compiled,
     )
+
+
+def sum_over_run(recipe: Recipe, stages: Sequence[StagePlan], value: Callable[[StagePlan], float]) -> float:
+    """Sum a value per step over all steps of a run, interpolated linearly for stages that are not planned."""
+    values = np.interp(range(len(recipe.stages)), [stage.index for stage in stages], [value(stage) for stage in stages])
+    return float(sum(stage.steps * one for stage, one in zip(recipe.stages, values, strict=True)))
+
+
+def chip_hours(recipe: Recipe, stages: Sequence[StagePlan], topology: Topology) -> tuple[float, float]:
+    """Return the chip-hours of a run (at best, at worst)."""
+    best, worst = (sum_over_run(recipe, stages, lambda stage, end=end: stage.step_seconds[end]) for end in (0, 1))
+    return best * topology.chips / 3600, worst * topology.chips / 3600
 
 
 def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
@@ -316,48 +343,71 @@ def plan_stage(
     recipe: Recipe, built: Experiment, index: int, topology: Topology, compiled_step: CompiledStep | None
 ) -> StagePlan:
     """Plan the training stage `index` of a recipe, built on a slice; compiled_step: the compiler's figures, or None."""
-    stage, chip = built.stages[index], topology.chip
-    shards = sharding.row_shards(built.mesh)
+    counts = count_step(recipe, built, index, (topology.chip.mxu,), topology.slices)
+    plan = time_step(recipe, index, counts, topology, compiled_step)
+    advice = _advice(recipe, built, index, counts.memory, topology, plan.fits)
+    return dataclasses.replace(plan, name=built.setups[index].name, advice=advice)
+
+
+def count_step(recipe: Recipe, built: Experiment, index: int, widths: Iterable[int], slices: int = 1) -> StepCounts:
+    """Count the step of stage `index`, built on a slice; widths: of the matrix units to pad for."""
+    stage, shards = built.stages[index], sharding.row_shards(built.mesh)
     rows = stage.batch_size // stage.microbatches // shards
     with traced_for(Platform("tpu")):  # whatever this machine has
         gradients = built.trace_gradients(index, rows)
-    memory = step_memory(built, index, gradients=gradients)
+    # How often a step runs the traced gradients; the mesh's `tensor` axis splits each run over its devices.
+    copies = stage.microbatches * shards
+    padded = {width: padded_flops(gradients, width) for width in widths}
+    sent, between = _derived_traffic(recipe, built, index, slices)
+    return StepCounts(
+        rows=rows,
+        memory=step_memory(built, index, gradients=gradients),
+        model_flops=stage.batch_size * built.flops(index),
+        computed_flops=copies * max(plain for plain, _ in padded.values()),  # all are equal
+        padded_flops={width: copies * flops for width, (_, flops) in padded.items()},
+        sent=sent,
+        between=between,
+    )
+
+
+def time_step(
+    recipe: Recipe, index: int, counts: StepCounts, topology: Topology, compiled_step: CompiledStep | None = None
+) -> StagePlan:
+    """Plan a counted step on a slice, without name and advice; compiled_step: the compiler's figures, or None."""
+    stage, chip, memory = recipe.stages[index], topology.chip, counts.memory
     if compiled_step is not None:
         fits = compiled_step.fits
     else:
         fits = True if memory.ample <= chip.capacity else False if memory.exact > chip.capacity else None
-    model_flops = stage.batch_size * built.flops(index)
-    computed, padded = padded_flops(gradients, chip.mxu)
-    # How often a step runs the traced gradients; the mesh's `tensor` axis splits each run over its devices.
-    copies = stage.microbatches * shards
     held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
-    sent, between = _derived_traffic(recipe, built, index, topology.slices)
+    sent, between = counts.sent, counts.between
     if compiled_step is not None and compiled_step.collectives is not None:
         kinds = [(one.kind.endswith(BETWEEN_SLICES), one.sent) for one in compiled_step.collectives]
         between = sum(size for across, size in kinds if across)
         sent = sum(size for _, size in kinds) - between
+    padded = counts.padded_flops[chip.mxu]
     roofline = Roofline(
-        compute=padded * copies / topology.devices * chip.devices / chip.flops,
+        compute=padded / topology.devices * chip.devices / chip.flops,
         memory=(held + memory.parameters + memory.optimizer) * chip.devices / chip.hbm_bandwidth,
         interconnect=chip.devices * (sent / chip.ici_bandwidth + between / chip.dcn_bandwidth),
     )
-    slow, fast = (model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
+    slow, fast = (counts.model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
     return StagePlan(
         index=index,
-        name=built.setups[index].name,
+        name="",
         steps=stage.steps,
         batch_size=stage.batch_size,
         max_length=stage.max_length,
         accumulate=stage.microbatches,
-        rows=rows,
+        rows=counts.rows,
         estimated=memory,
         compiled=compiled_step,
         capacity=chip.capacity,
         fits=fits,
-        advice=_advice(recipe, built, index, memory, topology, fits),
-        model_flops=model_flops,
-        computed_flops=computed * copies,
-        padded_flops=padded * copies,
+        advice="",
+        model_flops=counts.model_flops,
+        computed_flops=counts.computed_flops,
+        padded_flops=padded,
         roofline=roofline,
         step_seconds=(max(fast, roofline.seconds), max(slow, roofline.sum)),
     )

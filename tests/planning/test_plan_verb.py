@@ -1,4 +1,4 @@
-"""`bertzoo plan`: its text and JSON, its errors, and the rows of docs/plans.md."""
+"""`bertzoo plan`: its text and JSON, and its errors."""
 
 import dataclasses
 import json
@@ -109,30 +109,6 @@ def test_text_holds_the_plan(plan):
     assert f"interconnect {12e6 / 200e9 * 1e3:.2f}" in text  # the compiler's collectives, not the derived ones
     missing = page.plan_to_text("tiny", dataclasses.replace(plan, not_compiled=compiled.INSTALL))
     assert compiled.INSTALL in missing and ".." not in missing
-
-
-def test_a_page_has_a_row_for_every_stage(plan, monkeypatch):
-    from benchmarks.speed import plans
-
-    needed = compiled.CompiledStep(seconds=1.0, needed=20 << 30)
-    over = dataclasses.replace(plan.stages[0], index=1, compiled=needed, fits=False)
-    two = dataclasses.replace(plan, stages=(*plan.stages, over))
-    unknown = dataclasses.replace(plan, stages=(dataclasses.replace(plan.stages[0], compiled=None),))
-    text = plans.markdown(
-        [("tiny", two, "it is too small"), ("small", unknown, "")], "jax 1, libtpu 2", [("cut", unknown)]
-    )
-    section = text.partition("## Prunings")[2].partition("\n## ")[0]
-    assert len([line for line in section.splitlines() if line.startswith("| cut | v5e:2x2 |")]) == 1
-    rows = [line for line in text.splitlines() if line.startswith("| tiny | v5e:2x2 |")]
-    assert len(rows) == 2
-    assert "| 10,240 |" in rows[0] and "| yes |" in rows[0] and "| 20,480 |" in rows[1] and "| no |" in rows[1]
-    (other,) = [line for line in text.splitlines() if line.startswith("| small | v5e:2x2 |")]
-    assert "| not yet |" in other and mentions(other, "| yes,", "bound")
-    assert f"- `tiny` on v5e:2x2, stage 1: {over.advice}." in text
-    assert mentions(text, "- `tiny`: it is too small", "2 of 3")
-    assert mentions(text, "jax 1, libtpu 2", "15.75 GiB on v5e")
-    widths = {line.count("|") for line in (*rows[:2], other)}
-    assert widths == {len(plans.MEMORY_HEAD) + 1}
 
 
 def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
