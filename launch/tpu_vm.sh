@@ -296,8 +296,13 @@ every() { # every WORKERS FUNCTION ARGUMENT…
     "$@"
     return
   fi
-  trap 'kill "${pids[@]}" 2>/dev/null; exit 130' INT TERM # a background process ignores an interrupt
-  for target in "${members[@]}"; do "$@" & pids+=("$!"); done
+  trap 'kill -- "${pids[@]/#/-}" 2>/dev/null; exit 130' INT TERM
+  for target in "${members[@]}"; do
+    set -m # each in a process group, which the trap ends whole; a background process ignores an interrupt
+    "$@" </dev/null &
+    set +m
+    pids+=("$!")
+  done
   for pid in "${pids[@]}"; do wait "$pid" || codes+=("$?"); done
   trap - INT TERM
   return "${codes[0]:-0}"

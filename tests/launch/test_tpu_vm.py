@@ -142,6 +142,25 @@ def test_a_host_of_a_group_follows_its_log_only_if_the_number_is_its_own(cloud: 
     assert subprocess.check_output(command, env=home, text=True) == ("of host 0\n" if follows else "")
 
 
+def test_an_interrupt_ends_the_connections_to_all_hosts(ready: Cloud):
+    ready.set(made=[])
+    log = str(ready.folder / "worker0/bertzoo-run/log").encode()
+
+    def followed() -> bool:
+        commands = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                commands.append(file.read_bytes())
+        return any(b"-F" in command and log in command for command in commands)
+
+    process = ready.start("tpu_vm.sh", "tail", *COMPUTE, *WHERE)
+    wait(followed)
+    process.send_signal(signal.SIGTERM)  # as Ctrl-C; where tests run, SIGINT may be ignored
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    wait(lambda: not followed())
+
+
 def test_flex_start_asks_for_capacity_for_a_time(cloud: Cloud):
     cloud.run("tpu_vm.sh", "create", *WHERE, "--accelerator=v6e-8", "--flex-start=1d", "--poll=0")
     (asked,) = cloud.calls("gcloud", "alpha", *QUEUED[1:], "create")
