@@ -177,11 +177,13 @@ def rotate(x: Tensor, theta: float) -> Tensor:
 class RotaryAttention(Part):
     def forward(self, x: Tensor, mask: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
         far, value = None, self.value(x if values is None else values)
+        query, key = rotate(self.query(x), self.theta), rotate(self.key(x), self.theta)
         if self.reach is not None:
             places = torch.arange(x.shape[1], device=x.device)
             far = (places[:, None] - places).abs() > self.reach
-        query, key = rotate(self.query(x), self.theta), rotate(self.key(x), self.theta)
         context, probabilities = attend(query, key, value, mask, self.dropout, far)
+        if far is not None:  # padding that sees no token gets 0
+            context = context * (~far & (mask[:, None] > 0)).any(-1)[..., None, None]
         return self.dropout(self.output(context)), probabilities
 
 

@@ -36,24 +36,29 @@ def attend(
     """
     kernel, context_BLHJ = current_platform().attention_kernel, None
     if kernel is not None and near_BLM is None:
-        context_BLHJ = kernel(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train)
-    scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
-    scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
+        context_BLHJ = kernel(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train, None)
     seen_BHLM = mask_BM[:, None, None, :] > 0
     if near_BLM is not None:
         seen_BHLM = seen_BHLM & near_BLM[:, None]
-    scores_BHLM = jnp.where(seen_BHLM, scores_BHLM, MASKED_SCORE)
-    probabilities_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
+    probabilities_BHLM = attention_probabilities(query_BLHK, key_BMHK, seen_BHLM)
     if context_BLHJ is not None:
         return context_BLHJ, probabilities_BHLM
     if not dropout.acts(train) and cudnn_supports(query_BLHK, key_BMHK, value_BMHJ):
-        mask_BHLM = jnp.broadcast_to(seen_BHLM, (*scores_BHLM.shape[:1], 1, *scores_BHLM.shape[2:]))
+        rows, _, queries, keys = probabilities_BHLM.shape
+        mask_BHLM = jnp.broadcast_to(seen_BHLM, (rows, 1, queries, keys))
         context_BLHJ = jax.nn.dot_product_attention(
             query_BLHK, key_BMHK, value_BMHJ, mask=mask_BHLM, implementation="cudnn"
         )
         return context_BLHJ, probabilities_BHLM
     dropped_BHLM = dropout(probabilities_BHLM.astype(value_BMHJ.dtype), train)
     return batched_product("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ), probabilities_BHLM
+
+
+def attention_probabilities(query_BLHK: jax.Array, key_BMHK: jax.Array, seen_BHLM: jax.Array) -> jax.Array:
+    """Return softmax(q·kᵀ/√K) over the seen keys, (B,H,L,M) in float32; it is uniform if a query sees no key."""
+    scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
+    scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
+    return jax.nn.softmax(jnp.where(seen_BHLM, scores_BHLM, MASKED_SCORE), axis=-1)
 
 
 def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:

@@ -1,7 +1,8 @@
-"""Attention for TPUs as one Pallas kernel, which writes neither scores nor probabilities to memory.
+"""Attention for TPUs as Pallas kernels, which write neither scores nor probabilities to memory.
 
-A row has at most 512 tokens, so that a block holds all queries and keys of a few heads. The backward kernel computes
-the probabilities again, and dropout drops the same elements as `Dropout` does.
+`fused_attention` is for rows of at most 512 tokens, so that a block holds all queries and keys of a few heads. The
+backward kernel computes the probabilities again, and dropout drops the same elements as `Dropout` does.
+`long_attention`, JAX's own kernel, is for longer rows and for windows of tokens.
 """
 
 import functools
@@ -12,12 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
 from bertzoo.nn.attention import MASKED_SCORE
 from bertzoo.nn.random import mix
 
 LANES = 128
-TOKENS = 512  # tokens in a block, if it holds several rows
+TOKENS = 512  # tokens in a block, if it holds several rows or a part of one
+NEAR_TOKENS = 128  # tokens in a block of windows: the fewest that the kernel takes
 
 
 class Drop(NamedTuple):
@@ -242,3 +245,40 @@ def fused_attention(
         words_2 = jnp.stack([drop.salt, jnp.asarray(drop.first_head, jnp.uint32)])
     context: Any = _attend(heads, rate, interpret, *flat, mask_BM, (words_2, seeds_B))
     return context.reshape(*context.shape[:2], heads, -1)
+
+
+def long_attention(
+    query_BLHK: jax.Array,
+    key_BMHK: jax.Array,
+    value_BMHJ: jax.Array,
+    mask_BM: jax.Array,
+    reach: int | None,
+    interpret: bool = False,
+) -> jax.Array:
+    """Return softmax(q·kᵀ/√K)·v (B,L,H,J) for rows of any length, without dropout.
+
+    reach: largest distance between a query and the keys that it sees; the kernel skips blocks that are farther away.
+    What a query that sees no key gets is undefined. interpret: as in `fused_attention`.
+    """
+    heads, size = query_BLHK.shape[2:]
+    tokens = TOKENS if reach is None else NEAR_TOKENS
+
+    def laid_out(x: jax.Array) -> jax.Array:
+        """Pad the tokens (B,L,H,K) to whole blocks, and put the heads first, (B,H,L,K)."""
+        return jnp.pad(x, ((0, 0), (0, -x.shape[1] % tokens), (0, 0), (0, 0))).transpose(0, 2, 1, 3)
+
+    query, key, value = map(laid_out, (query_BLHK * jnp.asarray(size**-0.5, query_BLHK.dtype), key_BMHK, value_BMHJ))
+    shape = query.shape[2], key.shape[2]
+    mask = splash_attention_mask.FullMask(shape)
+    if reach is not None:
+        mask = splash_attention_mask.LocalMask(shape, (reach, reach), 0)
+    names = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute", "block_q_dq", "block_kv_dq")
+    kernel = splash_attention_kernel.make_splash_mha_single_device(
+        splash_attention_mask.MultiHeadMask([mask] * heads),
+        block_sizes=splash_attention_kernel.BlockSizes(**dict.fromkeys(names, tokens)),
+        interpret=interpret,
+    )
+    padded_BM = jnp.pad(mask_BM.astype(jnp.int32), ((0, 0), (0, shape[1] - mask_BM.shape[1])))
+    segments = splash_attention_kernel.SegmentIds(q=jnp.ones((len(mask_BM), shape[0]), jnp.int32), kv=padded_BM)
+    context_BHLJ: Any = jax.vmap(kernel)(query, key, value, segments)
+    return context_BHLJ[:, :, : query_BLHK.shape[1]].transpose(0, 2, 1, 3)

@@ -5,10 +5,13 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from bertzoo.nn.attention import SelfAttention, attend
+from bertzoo.nn.attention import SelfAttention, attend, attention_probabilities
 from bertzoo.nn.dense import Dense
+from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.norm import LayerNorm
+from bertzoo.nn.platform import current_platform
 from bertzoo.nn.positions import take_tokens
 
 
@@ -37,6 +40,75 @@ def rotate(x_BLHK: jax.Array, places_BL: jax.Array, theta: float) -> jax.Array:
     return rotated.astype(x_BLHK.dtype)
 
 
+def split_blocks(x: jax.Array, size: int) -> jax.Array:
+    """Split the tokens into N blocks of `size` = C tokens, (B,L,...) -> (B,N,C,...); zeros fill the last block."""
+    padded = jnp.pad(x, [(0, 0), (0, -x.shape[1] % size), *[(0, 0)] * (x.ndim - 2)])
+    return padded.reshape(len(x), -1, size, *x.shape[2:])
+
+
+def join_neighbours(x: jax.Array) -> jax.Array:
+    """Join each block to the blocks on either side, (B,N,C,...) -> (B,N,3C,...), with zeros beyond the ends."""
+    padded = jnp.pad(x, [(0, 0), (1, 1), *[(0, 0)] * (x.ndim - 2)])
+    return jnp.concatenate([padded[:, :-2], x, padded[:, 2:]], axis=2)
+
+
+def block_size(reach: int, length: int) -> int | None:
+    """Return the size of the blocks in which rows of `length` tokens see `reach` tokens on either side.
+
+    The result is None if a block with its neighbours has as many tokens as the row.
+    """
+    size = max(reach, 1)
+    return size if 3 * size < length else None
+
+
+def near_in_blocks(reach: int, size: int) -> np.ndarray:
+    """Return (C,3C): whether each token of a block is within reach of the tokens of the joined blocks."""
+    return np.abs(np.arange(size)[:, None] + size - np.arange(3 * size)) <= reach
+
+
+def attend_near(
+    query_BLHK: jax.Array,
+    key_BMHK: jax.Array,
+    value_BMHJ: jax.Array,
+    mask_BM: jax.Array,
+    dropout: Dropout,
+    train: bool,
+    reach: int,
+    positions_BR: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the results of `attend` for queries that see the keys up to `reach` tokens away; 0 if they see none.
+
+    positions_BR: the queries' positions, if the queries are not those of all tokens.
+
+    The memory of the first result grows linearly with the tokens, unless there are positions.
+    """
+    arrays = query_BLHK, key_BMHK, value_BMHJ, mask_BM
+    rows, length = mask_BM.shape
+    places_1M = jnp.arange(length)[None]
+    read_BL = places_1M if positions_BR is None else positions_BR
+    near_BLM = jnp.abs(read_BL[:, :, None] - places_1M[:, None, :]) <= reach
+    kernel, context_BLHJ = current_platform().attention_kernel, None
+    if kernel is not None and positions_BR is None:
+        context_BLHJ = kernel(*arrays, dropout, train, reach)
+    size = block_size(reach, length)
+    if context_BLHJ is None and size is not None and positions_BR is None:
+        query, key, value, mask = (split_blocks(array, size) for array in arrays)
+        blocks = query, join_neighbours(key), join_neighbours(value), join_neighbours(mask)
+        query, key, value, mask = (array.reshape(-1, *array.shape[2:]) for array in blocks)
+        near_1CX = jnp.asarray(near_in_blocks(reach, size))[None]
+        context_XCHJ, _ = attend(query, key, value, mask, dropout, train, near_1CX)
+        context_BLHJ = context_XCHJ.reshape(rows, -1, *context_XCHJ.shape[2:])[:, :length]
+    if context_BLHJ is None:
+        context_BLHJ, probabilities_BHLM = attend(*arrays, dropout, train, near_BLM)
+    else:
+        seen_BHLM = (mask_BM[:, None, None, :] > 0) & near_BLM[:, None]
+        probabilities_BHLM = attention_probabilities(query_BLHK, key_BMHK, seen_BHLM)
+    tokens = jnp.cumsum(jnp.pad(mask_BM, ((0, 0), (reach + 1, reach))), axis=1)
+    sees_BM = tokens[:, 2 * reach + 1 :] > tokens[:, :length]
+    sees_BL = take_tokens(sees_BM, positions_BR)
+    return jnp.where(sees_BL[..., None, None], context_BLHJ, jnp.zeros((), context_BLHJ.dtype)), probabilities_BHLM
+
+
 class RotaryAttention(SelfAttention):
     """Self-attention with rotary positions, whose dropout acts on the output too.
 
@@ -59,10 +131,11 @@ class RotaryAttention(SelfAttention):
         query_BLHK = rotate(self.query(take_tokens(x_BLD, positions_BR)), read_BR, self.theta)
         key_BMHK = rotate(self.key(x_BLD), places_1M, self.theta)
         value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
-        near_BLM = None
-        if self.reach is not None and self.reach < x_BLD.shape[1] - 1:
-            near_BLM = jnp.abs(read_BR[:, :, None] - places_1M[:, None, :]) <= self.reach
-        context_BLHJ, seen_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train, near_BLM)
+        arguments = query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train
+        if self.reach is None or self.reach >= x_BLD.shape[1] - 1:
+            context_BLHJ, seen_BHLM = attend(*arguments)
+        else:
+            context_BLHJ, seen_BHLM = attend_near(*arguments, self.reach, positions_BR)
         return self.dropout(self.output(context_BLHJ), train), seen_BHLM
 
 

@@ -9,8 +9,9 @@ import jax
 
 from bertzoo.nn.dropout import Dropout
 
-# Maps (query, key, value, mask, dropout, train) of `attend` to its result, or to None for sizes that do not fit.
-AttentionKernel = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Dropout, bool], jax.Array | None]
+# Maps (query, key, value, mask, dropout, train) of `attend` to its result, or to None for arrays that do not fit. The
+# last argument, if not None, is the largest distance between a query and the keys that it sees.
+AttentionKernel = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Dropout, bool, int | None], jax.Array | None]
 
 
 class Platform(NamedTuple):

@@ -17,7 +17,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.nn.platform import AttentionKernel, Platform
 from bertzoo.nn.random import row_seeds, words_of
 
-LONGEST = 512  # keys of a row in the attention kernel, whose blocks hold them all in VMEM
+LONGEST = 512  # keys of a row in our own attention kernel, whose blocks hold them all in VMEM
 VMEM = 12 * 2**20  # bytes of the attention kernel's blocks; a program may use 16 MiB
 _NO_KERNELS = ("TPU v2", "TPU v3")  # their matrix units take no bfloat16 operands from Pallas kernels
 ROWS = ("data", "fsdp")  # the mesh axes over which a batch's rows are split
@@ -329,17 +329,22 @@ def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> Attent
     device = mesh.devices.flat[0]
     if not interpret and (device.platform != "tpu" or device.device_kind in _NO_KERNELS):
         return None
-    from bertzoo.nn.fused_attention import Drop, block_bytes, fused_attention
+    from bertzoo.nn.fused_attention import Drop, block_bytes, fused_attention, long_attention
 
-    def attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train):
+    def attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train, reach):
         rows, heads = query_BLHK.shape[0], query_BLHK.shape[2]
-        if rows % row_shards(mesh) or heads % mesh.shape["tensor"] or key_BMHK.shape[1] > LONGEST:
+        if rows % row_shards(mesh) or heads % mesh.shape["tensor"]:
             return None
-        if block_bytes(heads // mesh.shape["tensor"], query_BLHK, key_BMHK, value_BMHJ) > VMEM:
+        is_long = reach is not None or key_BMHK.shape[1] > LONGEST
+        if is_long and (dropout.acts(train) or query_BLHK.dtype != jnp.bfloat16):
+            return None  # JAX's kernel has no dropout, and multiplies float32 as bfloat16
+        if not is_long and block_bytes(heads // mesh.shape["tensor"], query_BLHK, key_BMHK, value_BMHJ) > VMEM:
             return None
         key = dropout.random_key(train)
 
         def on_device(query_BLHK, key_BMHK, value_BMHJ, mask_BM, seeds_B, salt):
+            if is_long:
+                return long_attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, reach, interpret)
             first_head = jax.lax.axis_index("tensor") * query_BLHK.shape[2]
             drop = None if key is None else Drop(dropout.rate, seeds_B, salt, first_head)
             return fused_attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, drop, interpret)

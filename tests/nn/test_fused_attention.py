@@ -7,7 +7,8 @@ import pytest
 
 from bertzoo.nn import Dropout
 from bertzoo.nn.attention import attend
-from bertzoo.nn.fused_attention import heads_per_block, rows_per_block
+from bertzoo.nn.fused_attention import heads_per_block, long_attention, rows_per_block
+from bertzoo.nn.modern import attend_near
 from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.train import sharding
@@ -80,6 +81,53 @@ def test_blocks_that_do_not_fit_take_the_plain_path():
         mask_BM = jnp.ones((2, 512), jnp.int32)
         program = str(jax.make_jaxpr(function(kernel, mask_BM, 0.0))(query, query, value))
         assert ("pallas_call" in program) == fits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("queries", "keys", "reach"), [(300, 300, 64), (150, 700, None)])
+def test_the_kernel_of_long_rows_agrees_with_the_plain_path(queries, keys, reach):
+    (query, key, value, change), _ = inputs((2, queries, keys, 2, 8, 8), "float32")
+    mask_BM = jnp.asarray(np.arange(keys) < [[keys], [keys - 40]], jnp.int32)
+
+    def plain(query, key, value):
+        if reach is None:
+            return attend(query, key, value, mask_BM, Dropout(0.0).bind({}), False)[0]
+        return attend_near(query, key, value, mask_BM, Dropout(0.0).bind({}), False, reach)[0]
+
+    def fused(query, key, value):
+        return long_attention(query, key, value, mask_BM, reach, interpret=True)
+
+    both = []
+    for result in (fused, plain):
+        out, pull = jax.vjp(jax.jit(result), query, key, value)
+        both.append([np.asarray(array) for array in (out, *pull(change))])
+    for one, other in zip(*both, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
+
+
+@pytest.mark.parametrize(
+    ("keys", "reach", "dtype", "rate", "fits"),
+    [
+        (1024, None, "bfloat16", 0.0, True),
+        (256, 64, "bfloat16", 0.0, True),
+        (1024, None, "bfloat16", 0.1, False),
+        (256, 64, "float32", 0.0, False),
+    ],
+)
+def test_the_kernel_of_long_rows_takes_bfloat16_without_dropout(keys, reach, dtype, rate, fits):
+    mesh = sharding.make_mesh(sharding.Mesh(data=2, tensor=2), jax.devices()[:4])
+    kernel = sharding.attention_kernel(mesh, interpret=True)
+    array, mask_BM = jax.ShapeDtypeStruct((2, keys, 2, 64), dtype), jnp.ones((2, keys), jnp.int32)
+
+    def result(query, key, value):
+        def one(dropout):
+            with traced_for(Platform("tpu", kernel)):
+                more = () if reach is None else (reach,)
+                return (attend_near if more else attend)(query, key, value, mask_BM, dropout, True, *more)[0]
+
+        return Dropout(rate).apply({}, rngs={"dropout": jax.random.key(3)}, method=one)
+
+    assert ("pallas_call" in str(jax.make_jaxpr(result)(array, array, array))) == fits
 
 
 def test_a_mesh_without_tpus_has_no_kernel():

@@ -1,15 +1,19 @@
 """ModernBERT's layers against numpy."""
 
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, ModernBert
 from bertzoo.nn import Dropout
-from bertzoo.nn.modern import RotaryAttention, rotate
+from bertzoo.nn.modern import RotaryAttention, attend_near, rotate
 
 
 def test_rotations_multiply_complex_numbers():
@@ -40,6 +44,60 @@ def test_a_token_sees_what_is_within_reach_and_scores_depend_on_distance(reach):
     weights = np.exp(scores) * (mask[0] > 0) * (apart <= (8 if reach is None else reach))
     rows = slice(0, 7)  # the last token is padding
     np.testing.assert_allclose(found[0, 0, rows], weights[rows] / weights[rows].sum(1, keepdims=True), atol=1e-6)
+
+
+NO_DROPOUT = Dropout(0.0).bind({})
+
+
+def full_attention(query, key, value, mask, reach):
+    """The plain equation over all pairs of tokens: no weight beyond the reach, and 0 where nothing is seen."""
+    scores = jnp.einsum("blhk,bmhk->bhlm", query, key) / query.shape[-1] ** 0.5
+    apart = jnp.abs(jnp.arange(query.shape[1])[:, None] - jnp.arange(key.shape[1]))
+    weights = jnp.exp(scores) * ((apart <= reach) & (mask[:, None, None] > 0))
+    sums = jnp.sum(weights, axis=-1, keepdims=True)
+    return jnp.einsum("bhlm,bmhj->blhj", weights / jnp.where(sums == 0, 1, sums), value)
+
+
+def pulled(function, query, key, value, change):
+    context, pull = jax.vjp(function, query, key, value)
+    return context, *pull(change)
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(st.integers(2, 70), st.integers(0, 12), st.integers(0, 2**16))
+def test_blocks_of_a_window_equal_the_full_mask_and_so_do_their_gradients(length, reach, seed):
+    random = np.random.default_rng(seed)
+    arrays = [random.normal(size=(2, length, 2, size)).astype(np.float32) for size in (4, 4, 3, 3)]
+    mask = (random.random((2, length)) < random.random((2, 1))).astype(np.int32)
+
+    def found(query, key, value):
+        return attend_near(query, key, value, jnp.asarray(mask), NO_DROPOUT, False, reach)[0]
+
+    def expected(query, key, value):
+        return full_attention(query, key, value, mask, reach)
+
+    both = []
+    for function in (found, expected):
+        both.append(jax.jit(partial(pulled, function))(*arrays))
+    for ours, theirs in zip(*both, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_the_memory_of_a_window_grows_with_the_tokens():
+    """Of 512 and 1,024 tokens; those of all pairs would need four times as much for twice the tokens."""
+
+    def bytes_of(length):
+        shape = jax.ShapeDtypeStruct((1, length, 2, 8), jnp.float32)
+        mask = jax.ShapeDtypeStruct((1, length), jnp.int32)
+
+        def loss(query, key, value, mask):
+            return jnp.sum(attend_near(query, key, value, mask, NO_DROPOUT, False, 16)[0] ** 2)
+
+        compiled = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(shape, shape, shape, mask).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert bytes_of(1024) < 2.2 * bytes_of(512)
 
 
 def test_the_layers_that_see_all_tokens_and_the_final_norm():

@@ -25,7 +25,7 @@ def both(name: str) -> tuple[Pretrained, TrainingGraph]:
     model, head = TORCH_CASES[name]
     fields = {field.name for field in dataclasses.fields(model)}
     if "layers" in fields and isinstance(model.feed_forward_size, int):
-        model = dataclasses.replace(model, layers=2 if name == "albert" else 1)
+        model = dataclasses.replace(model, layers=2 if name.startswith(("albert", "modernbert")) else 1)
     source = pretrained(model, head)
     return source, graph(source)
 

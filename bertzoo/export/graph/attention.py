@@ -9,7 +9,7 @@ from flax import struct
 
 from bertzoo.export.graph.layers import Array, Map
 from bertzoo.nn.attention import MASKED_SCORE
-from bertzoo.nn.modern import rotate
+from bertzoo.nn.modern import block_size, join_neighbours, near_in_blocks, rotate, split_blocks
 
 
 class Projection(struct.PyTreeNode):
@@ -142,20 +142,43 @@ class Attention(struct.PyTreeNode):
             query = query * self.scale
         if self.theta is not None:
             query, key = (_rotated(x, self.theta) for x in (query, key))
-        scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key)
-        if self.reach is not None and self.reach < len(masked_M) - 1:
-            apart_RM = np.abs(np.arange(rows)[:, None] - np.arange(len(masked_M)))
-            far_RM = np.where(apart_RM <= self.reach, 0, MASKED_SCORE).astype(np.float32)
-            # Exactly MASKED_SCORE where masked, as in nn.attend: padding may see padding alone.
-            scores_HRM = jnp.maximum(scores_HRM + 2 * jnp.minimum(masked_M, far_RM), MASKED_SCORE)
+        if self.reach is None or self.reach >= len(masked_M) - 1:
+            scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key) + masked_M
+            context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
         else:
-            scores_HRM = scores_HRM + masked_M
-        context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
+            context_RHJ = _attend_near(query, key, value, masked_M, self.reach)
         if self.convolution is not None:
             convolved_RHJ = self.convolution(source_LD, projected, mask_L, self.heads)
             context_RHJ = jnp.concatenate([context_RHJ, convolved_RHJ], axis=1)
         context_RO = context_RHJ.reshape(rows, -1)
         return context_RO if self.output is None else self.output(context_RO)
+
+
+def _attend_near(
+    query_HRK: jax.Array, key_HMK: jax.Array, value_HMJ: jax.Array, masked_M: jax.Array, reach: int
+) -> jax.Array:
+    """Return the context (R,H,J) of R tokens, the row's first, by the keys up to `reach` tokens away.
+
+    In N blocks if all tokens have queries, as in nn.attend_near; else N is 1.
+    """
+    rows, length = query_HRK.shape[1], len(masked_M)
+    size = block_size(reach, length) if rows == length else None
+    if size is None:
+        near_RX = np.abs(np.arange(rows)[:, None] - np.arange(length)) <= reach
+        query, key, value, hidden_1NX = (x[:, None] for x in (query_HRK, key_HMK, value_HMJ, masked_M[None]))
+    else:
+        near_RX = near_in_blocks(reach, size)
+        query = split_blocks(query_HRK, size)
+        key, value = (join_neighbours(split_blocks(x, size)) for x in (key_HMK, value_HMJ))
+        # Zeros fill the blocks, so a token is what differs from MASKED_SCORE.
+        hidden_1NX = join_neighbours(split_blocks(masked_M[None] - MASKED_SCORE, size)) + MASKED_SCORE
+    far_RX = np.where(near_RX, 0, MASKED_SCORE).astype(np.float32)
+    hidden_NRX = jnp.minimum(hidden_1NX[0][:, None], far_RX)
+    scores_HNRX = jnp.einsum("hnrk,hnxk->hnrx", query, key) + hidden_NRX
+    context_HNRJ = jnp.einsum("hnrx,hnxj->hnrj", jax.nn.softmax(scores_HNRX, axis=-1), value)
+    sees_NR1 = 1 - jnp.max(hidden_NRX, axis=-1, keepdims=True) / MASKED_SCORE  # 1, or 0 if padding sees only padding
+    context_HNRJ = context_HNRJ * sees_NR1
+    return context_HNRJ.reshape(len(context_HNRJ), -1, context_HNRJ.shape[-1])[:, :rows].transpose(1, 0, 2)
 
 
 def _rotated(x_HLK: jax.Array, theta: float) -> jax.Array:
