@@ -61,11 +61,14 @@ CASES: dict[str, tuple[Any, Any]] = {
         SentenceEmbedding(pooling="max", normalise=False),
     ),
     "convbert-span": (ConvBert(**CONVOLVED, feed_forward_groups=2), MaskedLanguageModel()),
-    "convbert-dynamic": (ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False), SpanExtraction()),
+    "convbert-dynamic": (
+        ConvBert(**CONVOLVED, convolution="dynamic", mask_padding=False),
+        SpanExtraction(hidden="gelu"),
+    ),
     "convbert-joint-span": (ConvBert(**CONVOLVED), JointSpanExtraction(hidden_size=14, beam=3)),
     "convbert-fixed": (
         ConvBert(**CONVOLVED | {"feed_forward_size": (20, 14)}, convolution="fixed"),
-        SequenceClassification(hidden="gelu"),
+        SequenceClassification(hidden="gelu", pooling="mean"),
     ),
     "bottleneck-mixed-grouped": (
         MobileBert(

@@ -121,6 +121,7 @@ def read_head_config(
         "input_dropout": dropout if family.input_dropout else 0.0,
         "dropout": dropout,
         "problem_type": attributes.get("problem_type"),
+        "pooling": family.poolings.get(attributes.get("classifier_pooling", ""), "first"),
         "thresholds": attributes.get("thresholds"),
         "pooler": pooler,
     }
@@ -213,6 +214,8 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
         # A default of None means the model's own rate.
         default, rate = family.dropouts[layout.dropout], head.dropout
         attributes[layout.dropout] = None if default is None and rate == model.dropout else rate
+    if hasattr(head, "pooling") and family.poolings:
+        attributes["classifier_pooling"] = {ours: theirs for theirs, ours in family.poolings.items()}[head.pooling]
     if labels := getattr(head, "labels", None):
         attributes["id2label"] = {str(index): label for index, label in enumerate(labels)}
         attributes["label2id"] = {label: index for index, label in enumerate(labels)}
@@ -235,6 +238,8 @@ def _unsupported_head(family: Family, dropout: str | None, model: Any, head: Any
         expected = model.dropout if dropout else 0.0
         if rate != expected:
             return f"in that class, the head's dropout can only be {expected}, not {rate}"
+    if (pooling := getattr(head, "pooling", "first")) not in ("first", *family.poolings.values()):
+        return f"in that class, the head reads the first token, not pooling = {pooling}"
     if getattr(head, "hidden", None) is not None:
         if head.hidden != (hidden := family.hidden_of(head.kind, model)):
             return f"in that class, the head has hidden = {hidden}, not {head.hidden}"

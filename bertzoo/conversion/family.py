@@ -106,7 +106,8 @@ class Family:
     tied: {name of a tensor that repeats another tensor: name of the other tensor}.
     heads: layout of each head by its kind; "masked_sentence" is a masked head with a sentence head.
     hidden: returns the activation of the hidden layer in the sequence classification head, or "none".
-    token_hidden: the same for the token classification head.
+    token_hidden: the same for the heads on every token.
+    poolings: {classifier_pooling in config.json: what our sequence classification head reads}.
     input_dropout: whether dropout precedes this hidden layer.
     joined: {end of the name of a layer whose weight joins several: names of these, in order}.
     fixed: {attribute: the only value that bertzoo supports}.
@@ -130,6 +131,7 @@ class Family:
     heads: Mapping[str, HeadLayout]
     hidden: Callable[[Any], str] = lambda model: "none"
     token_hidden: Callable[[Any], str] = lambda model: "none"
+    poolings: Mapping[str, str] = field(default_factory=dict)
     input_dropout: bool = False
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -144,7 +146,7 @@ class Family:
 
     def hidden_of(self, kind: str, model: Any) -> str:
         """Return the activation of the hidden layer in the head `kind`, or "none"."""
-        return (self.token_hidden if kind == "token_classification" else self.hidden)(model)
+        return (self.hidden if kind == "sequence_classification" else self.token_hidden)(model)
 
     def split(self, named: Tensors) -> Tensors:
         """Return the tensors with those of `joined` split along their first axis."""

@@ -11,6 +11,7 @@ from bertzoo.models import ModernBert
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _CLASSIFIER = "ModernBertForSequenceClassification"
+_POOLINGS = {"cls": "first", "mean": "mean"}
 _SAME = {name: name for name in ("pad", "cls", "sep")}
 _THETAS = {_GLOBAL: ("global_theta", "global_rope_theta"), _LOCAL: ("local_theta", "local_rope_theta")}
 
@@ -56,8 +57,8 @@ def _classifier(name: str) -> family.Rules:
 
 def _read_more(attributes: Mapping[str, Any]) -> dict[str, Any]:
     pooling, architectures = attributes.get("classifier_pooling", "cls"), attributes.get("architectures") or []
-    if pooling != "cls" and _CLASSIFIER in architectures:
-        raise UserError(f"classifier_pooling = {pooling!r} is not supported. Use a model with 'cls'.")
+    if pooling not in _POOLINGS and _CLASSIFIER in architectures:
+        raise UserError(f"classifier_pooling = {pooling!r} is not supported. Use a model with 'cls' or 'mean'.")
     every = attributes.get("global_attn_every_n_layers", 3)
     if kinds := attributes.get("layer_types"):
         every = next((i for i, kind in enumerate(kinds) if i and kind == _GLOBAL), len(kinds))
@@ -104,11 +105,13 @@ FAMILY = Family(
         "token_classification": HeadLayout(
             "ModernBertForTokenClassification", _classifier("token_classifier"), "classifier_dropout"
         ),
+        "span": HeadLayout("ModernBertForQuestionAnswering", _classifier("span_head"), "classifier_dropout"),
         "masked": HeadLayout("ModernBertForMaskedLM", _masked),
     },
     token_ids={f"{name}_token_id": token for name, token in {**_SAME, "bos": "cls", "eos": "sep"}.items()},
     hidden=lambda model: model.activation,
     token_hidden=lambda model: model.activation,
+    poolings=_POOLINGS,
     dropouts={"classifier_dropout": 0.0},
     fixed={
         "attention_bias": False,

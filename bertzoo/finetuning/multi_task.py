@@ -114,6 +114,9 @@ class MultiTask(TaskKind):
             tasks.append(kind(part, part.own.task(recipe.data_dir)))
         return cls(recipe, tuple(tasks))
 
+    def with_recipe(self, recipe: Finetune) -> Self:
+        return self.of(recipe)
+
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
         if (name or model.task_name) != "own":

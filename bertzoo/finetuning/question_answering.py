@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
 
 # options that do not apply to questions
-LABELS_ONLY = ("double_unordered", "scale", "hidden", "pooler", "wnli", *CLASSES_ONLY)
+LABELS_ONLY = ("double_unordered", "scale", "pooler", "wnli", *CLASSES_ONLY)
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
 
 
@@ -153,6 +153,8 @@ class QuestionTask(TaskKind):
             raise ConfigError(
                 f"dropout = {recipe.dropout} conflicts with squad.joint, whose head has no dropout. Use dropout = 0."
             )
+        if options.joint and (field := changed_field(recipe, ("hidden",))):
+            raise ConfigError(f"{field} does not apply to squad.joint, which decides the head. Remove it.")
         if options.joint and recipe.head != "task":
             raise ConfigError(f"squad.joint decides the head, so head = {recipe.head!r} does not apply. Remove head.")
         if options.threshold is not None and not self.task.nulls:
@@ -173,7 +175,9 @@ class QuestionTask(TaskKind):
     def head(self) -> Any:
         if self.recipe.squad.joint:
             return JointSpanExtraction(beam=self.recipe.squad.candidates)
-        return build_head(self.recipe, SpanExtraction, "span", dropout=self.recipe.dropout, pooler=False)
+        return build_head(
+            self.recipe, SpanExtraction, "span", hidden=self.recipe.hidden, dropout=self.recipe.dropout, pooler=False
+        )
 
     def read(self, name: str, directory: str) -> SplitExamples:
         """Read questions. If the run sets squad.heldout, train and dev are parts of the training data."""

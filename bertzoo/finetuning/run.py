@@ -94,6 +94,7 @@ def train(
     check_teacher(recipe, task, teacher, recorded=run.origin("teacher") is not None)
     # 1. The model to fine-tune, with a head for the task.
     start = load_starting_model(run.model_path("from", origin)[0], recipe, task)
+    recipe = start.recipe
     with run.locked():
         check_config(run, recipe)
         for line in start.report:

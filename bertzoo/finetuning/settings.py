@@ -88,7 +88,8 @@ class Finetune:
     class_weights: tuple[float, ...] | Literal["balanced"] = ()
     dropout: float = 0.1  # dropout before the head's output
     encoder_dropout: float | None = None  # dropout of the layers and the attention; "none": the model's own
-    hidden: Activation | Literal["none"] = "none"  # activation of a dense layer in the head; "none": no such layer
+    # activation of a dense layer in the head; none: no such layer; model: modernbert's activation, none for other kinds
+    hidden: Activation | Literal["none", "model"] = "model"
     pooler: bool = True  # use the model's pooler
     layer_decay: float = 1.0  # a layer's learning rate relative to the layer above (ELECTRA's layerwise_lr_decay)
     double_unordered: bool = False  # train on each pair of texts in both orders; only where order is irrelevant

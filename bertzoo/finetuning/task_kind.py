@@ -121,6 +121,10 @@ class TaskKind(ABC):
     unit: ClassVar[str] = "examples"  # plural noun for its examples in messages
     skipped_unit: ClassVar[str] = "rows"
 
+    def with_recipe(self, recipe: Finetune) -> Self:
+        """Return the task with another config, which names the same files."""
+        return dataclasses.replace(self, recipe=recipe)
+
     @classmethod
     @abstractmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
@@ -357,11 +361,14 @@ def build_head(recipe: Finetune, usual: type[HeadConfig], kind: str, **options: 
 def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
     """Return "name = value" of the table's first field that differs from its default, or None.
 
+    The config of a run has hidden = "none" for heads without such a layer, so this value counts as the default.
+
     names: fields to look at; empty: all.
     """
     for field in dataclasses.fields(table):
-        if (not names or field.name in names) and getattr(table, field.name) != field.default:
-            return f"{field.name} = {getattr(table, field.name)!r}"
+        value = getattr(table, field.name)
+        if (not names or field.name in names) and value != field.default and (field.name, value) != ("hidden", "none"):
+            return f"{field.name} = {value!r}"
     return None
 
 

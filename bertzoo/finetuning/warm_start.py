@@ -29,6 +29,7 @@ class StartingModel:
     """The model that a run starts from.
 
     model, head: configs.
+    recipe: the run's config, with what the model decides.
     objective: the training objective.
     initial: the loaded parameters by path.
     record: the loaded model's entry for run.json.
@@ -37,6 +38,7 @@ class StartingModel:
 
     model: Any
     head: Any
+    recipe: Finetune
     objective: Objective
     initial: dict[str, np.ndarray]
     tokenizer: Tokenizer
@@ -74,6 +76,11 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
             f"quantise = int8 simulates the files of {' and '.join(SIMULATED)} only, and {owner} is a {model.kind}. "
             "Remove quantise."
         )
+    if recipe.hidden == "model":
+        usual = "none" if recipe.embeds or recipe.squad.joint else model.head_activation
+        hidden: Any = getattr(source.head, "hidden", usual) if recipe.keep_head else usual
+        recipe = replace(recipe, hidden=hidden)
+        task = task.with_recipe(recipe)
     task.check_model(model)
     module = task.head.build(model, recipe.compute)
     objective = task.objective(Int8Model(module, recipe.accumulate) if recipe.quantise == "int8" else module)
@@ -96,6 +103,7 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
     return StartingModel(
         model=model,
         head=task.head,
+        recipe=recipe,
         objective=objective,
         initial={name: pad_vocabulary(arrays[name], padded[name].shape) for name in loaded},
         tokenizer=source.tokenizer,

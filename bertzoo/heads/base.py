@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
-from bertzoo.models.parts import Backbone, LayerFactory, OnBackbone, Pretraining
-from bertzoo.nn import ClassificationHead, Dense, Dropout
+from bertzoo.models.parts import Backbone, OnBackbone, Pretraining, layer_factory
+from bertzoo.nn import ClassificationHead, Dropout
 from bertzoo.train.objective import Batch, Params
 from bertzoo.train.state import boxed_shapes
 
 TYPES = "token_type_ids"
+FAR = 1e9  # subtracted from padding before a maximum
 Pooled = Callable[[jax.Array], jax.Array]
 Inputs = Mapping[str, jax.Array]
 Arrays = dict[str, Any]  # outputs by name
@@ -142,12 +143,43 @@ def keep_pooler(backbone: Backbone, pooler: bool) -> Backbone:
     return backbone if pooler else backbone._replace(pooler=None)
 
 
-def classification_head(make: LayerFactory, classes: int, dropout: float) -> ClassificationHead:
-    """Build a head of one dense layer after dropout."""
-    output: Dense = make.dense(classes, "pooled", "classes")
+def classification_head(
+    model: Any, compute: Compute, classes: int, dropout: float, hidden: str = "none", input_dropout: float = 0.0
+) -> ClassificationHead:
+    """Build a head of one dense layer after dropout or, with the activation `hidden`, with a layer before it."""
+    make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
+    dense, norm = (None, None) if hidden == "none" else model.hidden_layer(compute)
     return ClassificationHead(
-        dense=None, activation=ACTIVATIONS["gelu"], input_dropout=Dropout(0.0), output=output, dropout=Dropout(dropout)
+        dense=dense,
+        activation=ACTIVATIONS["gelu" if hidden == "none" else hidden],
+        input_dropout=Dropout(input_dropout),
+        output=make.dense(classes, "pooled", "classes"),
+        dropout=Dropout(dropout),
+        norm=norm,
     )
+
+
+def pool(
+    pooling: str,
+    x_BLD: jax.Array,
+    first_BD: jax.Array,
+    mask_BL: jax.Array,
+    precision: jax.lax.Precision | None = None,
+) -> jax.Array:
+    """Reduce the states of a text's tokens to one vector (B,D); padding has mask 0.
+
+    mean: the mean. weighted_mean: the mean with weights 1 to L (Muennighoff 2022, §3). max: the maximum of each
+    dimension. first: `first_BD`. precision: of the products on accelerators, which round to bfloat16 by default.
+    """
+    if pooling == "first":
+        return first_BD
+    weight_BL = mask_BL.astype(x_BLD.dtype)
+    if pooling == "max":
+        return jnp.max(x_BLD - FAR * (1 - weight_BL)[..., None], axis=-2)
+    if pooling == "weighted_mean":
+        weight_BL = weight_BL * (1 + jnp.arange(mask_BL.shape[-1])).astype(x_BLD.dtype)
+    total_BD = jnp.matmul(weight_BL[..., None, :], x_BLD, precision=precision)[..., 0, :]
+    return total_BD / jnp.sum(weight_BL, -1, keepdims=True)
 
 
 def gather_rows(x_LD: jax.Array, places_P: jax.Array) -> jax.Array:

@@ -16,6 +16,7 @@ from flax import struct
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads.base import (
+    FAR,
     Arrays,
     Encoding,
     GraphLayers,
@@ -26,6 +27,7 @@ from bertzoo.heads.base import (
     apply_model,
     init_model,
     keep_pooler,
+    pool,
 )
 from bertzoo.heads.labels import TEACHER, TERM
 from bertzoo.models.compute import Compute
@@ -36,31 +38,7 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 Pooling = Literal["mean", "first", "max", "weighted_mean"]
 Output = Literal["float32", "int8", "binary"]
 _BITS = np.array([128, 64, 32, 16, 8, 4, 2, 1], np.float32)
-_FAR = 1e9  # subtracted from padding before a maximum
 _LEAST_NORM = 1e-12  # as in torch.nn.functional.normalize
-
-
-def pool(
-    pooling: str,
-    x_BLD: jax.Array,
-    first_BD: jax.Array,
-    mask_BL: jax.Array,
-    precision: jax.lax.Precision | None = None,
-) -> jax.Array:
-    """Reduce the states of a text's tokens to one vector (B,D); padding has mask 0.
-
-    mean: the mean. weighted_mean: the mean with weights 1 to L (Muennighoff 2022, §3). max: the maximum of each
-    dimension. first: `first_BD`. precision: of the products on accelerators, which round to bfloat16 by default.
-    """
-    if pooling == "first":
-        return first_BD
-    weight_BL = mask_BL.astype(x_BLD.dtype)
-    if pooling == "max":
-        return jnp.max(x_BLD - _FAR * (1 - weight_BL)[..., None], axis=-2)
-    if pooling == "weighted_mean":
-        weight_BL = weight_BL * (1 + jnp.arange(mask_BL.shape[-1])).astype(x_BLD.dtype)
-    total_BD = jnp.matmul(weight_BL[..., None, :], x_BLD, precision=precision)[..., 0, :]
-    return total_BD / jnp.sum(weight_BL, -1, keepdims=True)
 
 
 def normalise(x: jax.Array) -> jax.Array:
@@ -90,7 +68,7 @@ class SentenceEncoder(Encoding):
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
         states, highest = encoded.hidden_states[-1].astype(jnp.float32), jax.lax.Precision.HIGHEST
         if self.pooling == "max":  # jnp.max has the gradient NaN if XLA computes the states twice, with other rounding
-            places_B1D = jnp.argmax(states - _FAR * (1.0 - attention_mask[..., None]), axis=1, keepdims=True)
+            places_B1D = jnp.argmax(states - FAR * (1.0 - attention_mask[..., None]), axis=1, keepdims=True)
             x = jnp.take_along_axis(states, places_B1D, axis=1)[:, 0]
         else:
             x = pool(self.pooling, states, encoded.pooled, attention_mask, highest)

@@ -19,14 +19,15 @@ from bertzoo.heads.base import (
     HeadConfig,
     Inputs,
     Pooled,
+    TaskOutput,
     apply_model,
     classification_head,
     init_model,
     keep_pooler,
+    pool,
 )
-from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import check_sizes, layer_factory
-from bertzoo.nn import Dropout
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import check_sizes
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
@@ -36,13 +37,27 @@ CLASS_WEIGHT = "class_weight"  # in a batch: the weight of each of C labels in a
 
 
 class SequenceClassifier(Encoding):
-    """A backbone with a head on the pooled first token; `logits` computes the last layer for the first token alone."""
+    """A backbone with a head on the pooled first token or, with `pooling` = "mean", on the mean of the tokens' states.
+
+    For a head on the first token, `logits` computes the last layer for this token alone.
+    """
 
     classifier: nn.Module
+    pooling: str = "first"
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
+    ) -> TaskOutput:
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
+        states = encoded.hidden_states[-1]
+        pooled = pool(self.pooling, states, encoded.pooled, attention_mask, jax.lax.Precision.HIGHEST)
+        return TaskOutput(*encoded, self.classifier(pooled, train))
 
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array:
+        if self.pooling != "first":
+            return cast(jax.Array, self(input_ids, token_type_ids, attention_mask, train).logits)
         first_BR = jnp.zeros((len(input_ids), 1), jnp.int32)
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
         return self.head(encoded.hidden_states[-1], encoded.pooled, train)
@@ -65,6 +80,7 @@ class SequenceClassification(HeadConfig):
     """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits.
 
     hidden: activation of a dense layer before the output layer, as wide as the model; "none" omits the dense layer.
+    pooling: what the head reads: the pooled "first" token, or the "mean" of the tokens' states.
     input_dropout: dropout rate before the dense layer.
     problem_type: "regression", "single_label_classification" or "multi_label_classification"; None if unknown.
     thresholds: a probability for each label, from which it may be predicted: the likeliest of these labels or, with
@@ -84,6 +100,7 @@ class SequenceClassification(HeadConfig):
     problem_type: Problem | None = None
     thresholds: tuple[float, ...] | None = None
     pooler: bool = True
+    pooling: Literal["first", "mean"] = "first"
 
     def __post_init__(self):
         check_sizes(self)
@@ -109,15 +126,9 @@ class SequenceClassification(HeadConfig):
         return {"classification": "softmax", "multi_label": "sigmoid", "regression": "none"}[self.task_kind]
 
     def build(self, model: Any, compute: Compute) -> SequenceClassifier:
-        embedding, encoder, pooler = keep_pooler(model.backbone(compute), self.pooler)
-        make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
-        head = classification_head(make, len(self.labels), self.dropout)
-        if self.hidden != "none":
-            dense, norm = model.hidden_layer(compute)
-            head = head.clone(
-                dense=dense, norm=norm, activation=ACTIVATIONS[self.hidden], input_dropout=Dropout(self.input_dropout)
-            )
-        return SequenceClassifier(embedding, encoder, pooler, head)
+        backbone = keep_pooler(model.backbone(compute), self.pooler)
+        sizes = len(self.labels), self.dropout, self.hidden, self.input_dropout
+        return SequenceClassifier(*backbone, classification_head(model, compute, *sizes), self.pooling)
 
     def objective(self, module: Any, **options: Any) -> "LabelledObjective":
         return LabelledObjective(model=module, problem=PROBLEMS[self.task_kind], **options)
@@ -135,14 +146,26 @@ class SequenceClassification(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class SequenceClassifier(Encoding):
+            def forward(self, input_ids, token_type_ids=None, attention_mask=None):
+                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+                outputs = super().forward(input_ids, token_type_ids, mask)
+                inputs = {"attention_mask": mask}
+                return outputs | self.exported(outputs["hidden_states"][-1], outputs["pooled"], inputs)
+
             def head(self, x, pooled):
                 return {"logits": self.classifier(pooled)}
+
+            def exported(self, x, pooled, inputs):
+                if self.pooling == "mean":
+                    weight = inputs["attention_mask"][..., None].to(x.dtype)
+                    pooled = (x * weight).sum(1) / weight.sum(1)
+                return self.head(x, pooled)
 
         return (SequenceClassifier,)
 
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "Logits":
-        return logits_graph(module.classifier, params["classifier"], "first", make)
+        return logits_graph(module.classifier, params["classifier"], module.pooling, make)
 
     @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
@@ -180,11 +203,7 @@ class TokenClassification(HeadConfig):
         check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> TokenClassifier:
-        make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
-        head = classification_head(make, len(self.labels), self.dropout)
-        if self.hidden != "none":
-            dense, norm = model.hidden_layer(compute)
-            head = head.clone(dense=dense, norm=norm, activation=ACTIVATIONS[self.hidden])
+        head = classification_head(model, compute, len(self.labels), self.dropout, self.hidden)
         return TokenClassifier(*keep_pooler(model.backbone(compute), self.pooler), head)
 
     def objective(self, module: Any, **options: Any) -> "LabelledObjective":
@@ -292,8 +311,8 @@ class Logits(struct.PyTreeNode):
 
     `dense` or `norm` is None if the head has no such layer.
 
-    of: "first" gives logits (C) of the pooled first token, "tokens" gives C logits for each token (L,C), "token" gives
-    one logit for each token (L).
+    of: "first" gives logits (C) of the pooled first token, "mean" of the mean of the tokens' states. "tokens" gives C
+    logits for each token (L,C), "token" gives one logit for each token (L).
     """
 
     dense: Any
@@ -310,12 +329,13 @@ class Logits(struct.PyTreeNode):
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         x = pooled(x_RD) if self.of == "first" else x_RD
+        x = pool(self.of, x_RD, x_RD[0], mask_L)[None] if self.of == "mean" else x
         if self.dense is not None and self.activation is not None:
             x = self.activation(self.dense(x))
         if self.norm is not None:
             x = self.norm(x)
         y = self.output(x)
-        return {"logits": {"first": y.reshape(-1), "token": y.reshape(-1), "tokens": y}[self.of]}
+        return {"logits": y if self.of == "tokens" else y.reshape(-1)}
 
 
 def logits_graph(module: Any, params: Any, of: str, make: GraphLayers) -> Logits:

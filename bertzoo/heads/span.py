@@ -22,8 +22,9 @@ from bertzoo.heads.base import (
     init_model,
     keep_pooler,
 )
-from bertzoo.models.compute import Compute
-from bertzoo.models.parts import check_sizes, layer_factory
+from bertzoo.heads.labels import Logits, logits_graph
+from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.parts import check_sizes
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 Reduction = Literal["mean", "sum"]
@@ -65,6 +66,7 @@ class SpanExtraction(AnswerHead):
     no_answer: ClassVar[str] = "the first token's sum is higher by more than"
 
     kind: Literal["span"] = "span"
+    hidden: Activation | Literal["none"] = "none"  # as in `SequenceClassification`
     dropout: float = 0.0
     pooler: bool = True
 
@@ -72,8 +74,7 @@ class SpanExtraction(AnswerHead):
         check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> SpanFinder:
-        make = layer_factory(compute, model.initializer_range, model.norm_epsilon)
-        head = classification_head(make, 2, self.dropout)
+        head = classification_head(model, compute, 2, self.dropout, self.hidden)
         return SpanFinder(*keep_pooler(model.backbone(compute), self.pooler), head)
 
     def objective(self, module: Any, **options: Any) -> "SpanObjective":
@@ -97,19 +98,19 @@ class SpanExtraction(AnswerHead):
 
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "SpanLogits":
-        return SpanLogits(output=make.affine(module.span_head.output, params["span_head"]["output"]))
+        return SpanLogits(logits=logits_graph(module.span_head, params["span_head"], "tokens", make))
 
 
 class SpanLogits(struct.PyTreeNode):
     """Head of the export graph with the outputs `start_logits` and `end_logits`, (L) each."""
 
-    output: Any
+    logits: Logits
 
     more_inputs: ClassVar[tuple[str, ...]] = ()
     reads_first: ClassVar[bool] = False
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
-        logits_LC = self.output(x_RD)
+        logits_LC = self.logits(x_RD, pooled, mask_L, table_VE, inputs)["logits"]
         return {"start_logits": logits_LC[:, 0], "end_logits": logits_LC[:, 1]}
 
 

@@ -62,6 +62,10 @@ class ModernBert(ModelConfig):
         """Always 0: only [SEP] marks where the second segment begins."""
         return 0
 
+    @property
+    def head_activation(self) -> str:
+        return self.activation
+
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding without positions and the layers; the last layer ends with the final norm."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)

@@ -74,6 +74,11 @@ class ModelConfig:
         check_sizes(self)
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
 
+    @property
+    def head_activation(self) -> str:
+        """Activation of the hidden layer that heads of this kind of model usually have, or "none"."""
+        return "none"
+
     def backbone(self, compute: Compute) -> Backbone:
         """Build the modules without heads."""
         raise NotImplementedError

@@ -1,5 +1,6 @@
 """ModernBERT's directories as they are published: attributes that transformers writes and that older versions wrote."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,18 @@ def test_published_configs_are_read(changes: dict, tmp_path: Path) -> None:
     assert all(np.array_equal(found.params[name], made.params[name]) for name in made.params)
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [("cls", "first"), ("mean", "mean")])
+def test_a_classifiers_pooling_is_read_and_written(theirs: str, ours: str, tmp_path: Path) -> None:
+    head = SequenceClassification(hidden="gelu", dropout=0.0, pooling=ours)
+    found = huggingface.read_huggingface(saved(tmp_path, head))
+    assert found.head == dataclasses.replace(head, pooler=True)
+    assert json.loads((tmp_path / "config.json").read_text())["classifier_pooling"] == theirs
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"classifier_pooling": "mean"}, "classifier_pooling"),
+        ({"classifier_pooling": "max"}, "classifier_pooling"),
         ({"norm_bias": True}, "norm_bias"),
         ({"hidden_activation": "silu"}, "silu"),
         ({"layer_types": KINDS[::-1]}, "layer_types"),

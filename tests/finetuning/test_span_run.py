@@ -133,7 +133,7 @@ def test_decoding_uses_the_options_of_the_command_line(folder: Path):
     [
         (["--task=squad1", "--double_unordered=true"], ("double_unordered = True", "squad1")),
         (["--task=squad1", "--scale=5"], ("scale = 5.0", "squad1")),
-        (["--task=squad1", "--hidden=relu"], ("hidden = 'relu'", "squad1")),
+        (["--task=squad2", "--squad.joint=true", "--hidden=relu"], ("hidden = 'relu'", "squad.joint")),
         (["--task=squad1", "--pooler=false"], ("pooler = False", "squad1")),
         (["--task=squad1", "--alpha=0.9"], ("alpha = 0.9", "squad1")),
         (["--task=squad1", "--teacher=MODEL"], ("--teacher=", "squad1")),

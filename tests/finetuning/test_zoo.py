@@ -205,6 +205,22 @@ def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path):
     assert load_model.read_model(folder / "model").model.dropout == 0.1
 
 
+@pytest.mark.parametrize(
+    ("head", "options", "hidden"),
+    [
+        (MaskedLanguageModel(), (), "gelu"),
+        (MaskedLanguageModel(), ("--hidden=none",), "none"),
+        (SequenceClassification(labels=("0", "1"), hidden="relu"), ("--keep_head=true",), "relu"),
+    ],
+)
+def test_heads_of_modernbert_have_a_hidden_layer_unless_another_is_chosen(head, options, hidden, data: Path, tmp_path):
+    sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 6}
+    of_another_kind(tmp_path / "model", ModernBert, sizes, head, task="mrpc")
+    made = recipe(data, "--max_length=12", *options)
+    begun = load_starting_model(tmp_path / "model", made, resolve_task(made))
+    assert begun.head.hidden == begun.recipe.hidden == hidden
+
+
 @pytest.mark.slow
 def test_a_run_compiles_one_program_per_length_and_reports_a_collapse(folder: Path, tmp_path, capsys):
     options = ["--epochs=1", "--optimizer.learning_rate=0", "--buckets=2"]

@@ -86,11 +86,12 @@ def random_settings(random: np.random.Generator, name: str, family: str) -> dict
         **labels,
     }
     if family == "ModernBert":
-        for name in ("type_vocab_size", "hidden_dropout_prob", "hidden_act"):
-            del settings[name]
+        for lacking in ("type_vocab_size", "hidden_dropout_prob", "hidden_act"):
+            del settings[lacking]
         own = {"num_hidden_layers": 4, "hidden_size": heads * (width // heads + 1), "local_attention": 6}
         rates = {"embedding_dropout": 0.1, "mlp_dropout": 0.1, "attention_dropout": 0.2}
-        rates |= {"classifier_dropout": 0.3} if name.endswith("Classification") else {}
+        rates |= {"classifier_dropout": 0.3} if name.endswith(("Classification", "Answering")) else {}
+        rates |= {"classifier_pooling": "mean"} if name.endswith("SequenceClassification") else {}
         acts = {"hidden_activation": activation, "classifier_activation": activation}
         ids = {
             f"{token}_token_id": index
