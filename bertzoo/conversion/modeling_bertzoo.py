@@ -72,14 +72,11 @@ class LayerNorm(Part):
     tensors = ("scale", "bias")
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], self.scale, self.bias, self.epsilon)
+        return functional.layer_norm(x, x.shape[-1:], self.scale, getattr(self, "bias", None), self.epsilon)
 
 
-class ScaleNorm(Part):
+class ScaleNorm(LayerNorm):
     tensors = ("scale",)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], self.scale, None, self.epsilon)
 
 
 class NoNorm(Part):

@@ -1,5 +1,6 @@
 """Exports for phones, run in LiteRT's own interpreter: every part, lengths, precisions, sizes, operators."""
 
+import math
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from comparing import needs
 from messages import mentioning
 
 needs("litert_converter", "ai_edge_litert", "litert_quantizer")
-from litert_converter.schema_py_generated import Model, ModelT
+from litert_converter.schema_py_generated import BuiltinOperator, Model, ModelT
 from zoo import CASES, pretrained
 
 from bertzoo.data.tokenizers import tokenizer as tokenizers
@@ -20,8 +21,8 @@ from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, quantise, write
 from bertzoo.export.runtimes import LiteRT
-from bertzoo.heads import MaskedLanguageModel, SequenceClassification
-from bertzoo.models import Bert, MobileBert, SqueezeBert
+from bertzoo.heads import MaskedLanguageModel, SequenceClassification, TokenClassification
+from bertzoo.models import Bert, MobileBert, ModernBert, SqueezeBert
 
 LENGTHS = (8, 11)
 
@@ -42,6 +43,24 @@ def test_every_model_and_head_at_two_lengths(name: str):
     for signature in measured.values():
         for output in signature["outputs"].values():
             assert output["max_error"] <= 1e-5 * output["largest"], signature
+
+
+@pytest.mark.slow
+def test_rows_of_8192_tokens():
+    """A layer that sees all tokens and two with windows, whose scores are in blocks."""
+    sizes = {"vocab_size": 61, "hidden_size": 16, "layers": 3, "heads": 1, "feed_forward_size": 20}
+    plain, graph = graphs(ModernBert(**sizes), TokenClassification(labels=("x", "y"), hidden="gelu"))
+    made = write.convert(graph, (512, 8192))
+    measured = verify.verify_outputs(LiteRT(made), plain, None, (512, 8192), "fp32")
+    for signature in measured.values():
+        for output in signature["outputs"].values():
+            assert output["max_error"] <= 1e-5 * output["largest"], signature
+    model: Any = ModelT.InitFromObj(Model.GetRootAs(made))
+    codes = [model.operatorCodes[one.opcodeIndex].builtinCode for one in model.subgraphs[1].operators]
+    operators = zip(codes, model.subgraphs[1].operators, strict=True)
+    softmaxes = [one.inputs[0] for code, one in operators if code == BuiltinOperator.SOFTMAX]
+    shapes = [[int(size) for size in model.subgraphs[1].tensors[index].shape] for index in softmaxes]
+    assert sorted(map(math.prod, shapes)) == [8192 * 192] * 2 + [8192**2]
 
 
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])

@@ -22,6 +22,8 @@ from bertzoo.export import runtimes
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.pytorch import onnx_text, torch_files
+from bertzoo.heads import SequenceClassification
+from bertzoo.models import ModernBert
 from bertzoo.runs import load_model
 
 
@@ -43,6 +45,16 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     assert (
         operators["Softmax"] >= 1 and operators.get("Erf", 0) == operators.get("Pow", 0) == 0
     )  # gelu is one, and norms
+
+
+@pytest.mark.slow
+def test_a_row_of_8192_tokens(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 61, "hidden_size": 16, "layers": 2, "heads": 1, "feed_forward_size": 20}
+    source = pretrained(ModernBert(**sizes), SequenceClassification(hidden="gelu"))
+    plain = exported.graph(source)
+    (example, *_) = verify.sample_rows(plain, None, 8192)
+    (tmp_path / "model.onnx").write_bytes(torch_files.onnx(source, example, (8192,))[0])
+    exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (8192,))
 
 
 @pytest.mark.parametrize("name", ["schubert", "distilbert", "bert-one-segment", "distilbert-joint-span"])
