@@ -51,16 +51,15 @@ def test_rows_of_8192_tokens():
     sizes = {"vocab_size": 61, "hidden_size": 16, "layers": 3, "heads": 1, "feed_forward_size": 20}
     plain, graph = graphs(ModernBert(**sizes), TokenClassification(labels=("x", "y"), hidden="gelu"))
     made = write.convert(graph, (512, 8192))
-    measured = verify.verify_outputs(LiteRT(made), plain, None, (512, 8192), "fp32")
-    for signature in measured.values():
-        for output in signature["outputs"].values():
-            assert output["max_error"] <= 1e-5 * output["largest"], signature
+    verify.verify_outputs(LiteRT(made), plain, None, (512, 8192), "fp32")
     model: Any = ModelT.InitFromObj(Model.GetRootAs(made))
     codes = [model.operatorCodes[one.opcodeIndex].builtinCode for one in model.subgraphs[1].operators]
     operators = zip(codes, model.subgraphs[1].operators, strict=True)
     softmaxes = [one.inputs[0] for code, one in operators if code == BuiltinOperator.SOFTMAX]
     shapes = [[int(size) for size in model.subgraphs[1].tensors[index].shape] for index in softmaxes]
     assert sorted(map(math.prod, shapes)) == [8192 * 192] * 2 + [8192**2]
+    small = quantise.quantised(made, "int8-dynamic")
+    verify.verify_outputs(LiteRT(small), plain, None, (512,), "int8-dynamic")
 
 
 @pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])

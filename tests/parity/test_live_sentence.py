@@ -28,7 +28,7 @@ from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.saved_model import with_options
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.heads.labels import TEACHER
-from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, SqueezeBert
+from bertzoo.models import Albert, Bert, ConvBert, DistilBert, Electra, MobileBert, ModernBert, SqueezeBert
 
 TEXTS = ["a b c", "model of a e", "d", "a model of bs, of models . of b c d e f g h i j k a b c d e f g", ""]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "model", "of", "##s", ".", ",", *"abcdefghijk", "##b", "##c"]
@@ -41,6 +41,7 @@ MODELS: dict[str, Any] = {
     "squeezebert": SqueezeBert(**SIZES | {"heads": 4}),
     "convbert": ConvBert(**SIZES | {"heads": 4}, embedding_size=24, kernel_size=3, mask_padding=False),
     "mobilebert": MobileBert(**SIZES, embedding_size=10, bottleneck_size=12, mask_padding=False),
+    "modernbert": ModernBert(**SIZES, window=6),
 }
 HEADS = {
     "mean": SentenceEmbedding(normalise=False),
