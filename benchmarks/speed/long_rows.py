@@ -65,6 +65,7 @@ def main() -> None:
                 with mock.patch.object(modern, "block_size", blocks):
                     function, shapes = gradients(number, length, "float32", Platform("cpu"))
                     memory[form] = jax.jit(function).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
+                print(f"{length} tokens, {name}, {form} on a CPU: {memory[form]:,} bytes", flush=True)
             mib = {form: round(size / 2**20, 1) or None for form, size in memory.items()}
             cpu.append(row | {"full mask, MiB": mib["plain"], "blocks, MiB": mib["blocks"]})
             for form, kernel in (("plain", None), ("kernel", sharding.attention_kernel(mesh))):
@@ -73,6 +74,7 @@ def main() -> None:
                     jitted = jax.jit(function, in_shardings=whole)
                     program = jitted.lower(*shapes).compile()
                 memory[form] = program.memory_analysis().temp_size_in_bytes
+                print(f"{length} tokens, {name}, {form} on a TPU: {memory[form]:,} bytes", flush=True)
                 moved[form] = round(measure_traffic(program.as_text(), 0).total / 1e6)
             tpu.append(
                 row

@@ -29,7 +29,9 @@ from bertzoo.runs import load_model
 PYTHON = Path(sys.executable)
 
 
-@pytest.mark.parametrize("name", ["albert", "mobilebert", "squeezebert", "convbert-joint-span", "schubert", "modernbert"])
+@pytest.mark.parametrize(
+    "name", ["albert", "mobilebert", "squeezebert", "convbert-joint-span", "schubert", "modernbert"]
+)
 def test_models_and_heads(name: str, tmp_path: Path) -> None:
     (source, plain), file = exported.both(name), tmp_path / "model.pte"
     (example, *_) = verify.sample_rows(plain, None, 8)
