@@ -3,11 +3,11 @@
     .venv-tpu/bin/python -m benchmarks speed.long_rows
 
 Forward and backward pass of one layer of Ettin-17M for one row. XLA compiles it for this machine's CPU in float32, and
-libtpu for a device of a v5e that is absent, in bfloat16; nothing runs.
+libtpu for a v5e that is absent, in bfloat16; nothing runs.
 """
 
 import os
-from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.lib import results
-from benchmarks.lib.hbm_traffic import measure_traffic
 from bertzoo.core import config as loader
 from bertzoo.models import Compute
 from bertzoo.nn import modern
@@ -27,11 +26,17 @@ from bertzoo.runs.configs import Pretrain
 from bertzoo.train import sharding
 
 LENGTHS = "1024,2048,4096,8192"
+PLAIN = 4096  # most tokens of a full mask for libtpu, which compiles longer ones for many minutes
 LAYERS = {"window of 128": 1, "all tokens": 0}
 
 
-def gradients(number: int, length: int, dtype: str, platform: Platform | None) -> tuple[Callable, tuple]:
-    """Return the function of a layer's gradients, traced for a platform, and the shapes of its arguments."""
+def planned(
+    number: int, length: int, dtype: str, platform: Platform, sharding_: Any = None, blocks: bool = False
+) -> float:
+    """Return the MiB of temporaries in the program of a layer's gradients, compiled for a platform.
+
+    sharding_: of the arguments, on the device to compile for; None: this machine. blocks: split windows into blocks.
+    """
     compute = Compute(dtype=dtype)
     model = loader.load(Pretrain, ["ettin_17m"], []).model
     layer = model.backbone(compute).encoder.layers[number]
@@ -43,7 +48,9 @@ def gradients(number: int, length: int, dtype: str, platform: Platform | None) -
         with traced_for(platform):
             return jnp.sum(jnp.square(layer.apply(params, x, mask, False)[0].astype(jnp.float32)))
 
-    return jax.grad(loss, argnums=(0, 1)), (params, x, mask)
+    with mock.patch.object(modern, "block_size", modern.block_size if blocks else lambda *_: None):
+        lowered = jax.jit(jax.grad(loss, argnums=(0, 1)), in_shardings=sharding_).lower(params, x, mask)
+    return round(lowered.compile().memory_analysis().temp_size_in_bytes / 2**20, 1)
 
 
 def main() -> None:
@@ -58,28 +65,13 @@ def main() -> None:
     cpu, tpu = [], []
     for length in map(int, args.lengths.split(",")):
         for name, number in LAYERS.items():
-            row = {"tokens": length, "layer": name}
-            memory, moved = dict.fromkeys(("plain", "blocks", "kernel"), 0), {}
-            for form in ("plain", "blocks") if number else ("plain",):
-                blocks = modern.block_size if form == "blocks" else lambda *_: None
-                with mock.patch.object(modern, "block_size", blocks):
-                    function, shapes = gradients(number, length, "float32", Platform("cpu"))
-                    memory[form] = jax.jit(function).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
-                print(f"{length} tokens, {name}, {form} on a CPU: {memory[form]:,} bytes", flush=True)
-            mib = {form: round(size / 2**20, 1) or None for form, size in memory.items()}
-            cpu.append(row | {"full mask, MiB": mib["plain"], "blocks, MiB": mib["blocks"]})
-            for form, kernel in (("plain", None), ("kernel", sharding.attention_kernel(mesh))):
-                with mock.patch.object(modern, "block_size", lambda *_: None):
-                    function, shapes = gradients(number, length, "bfloat16", Platform("tpu", kernel))
-                    jitted = jax.jit(function, in_shardings=whole)
-                    program = jitted.lower(*shapes).compile()
-                memory[form] = program.memory_analysis().temp_size_in_bytes
-                print(f"{length} tokens, {name}, {form} on a TPU: {memory[form]:,} bytes", flush=True)
-                moved[form] = round(measure_traffic(program.as_text(), 0).total / 1e6)
-            tpu.append(
-                row
-                | {f"{form}, MiB": round(memory[form] / 2**20, 1) for form in ("plain", "kernel")}
-                | {f"{form}, HBM MB": moved[form] for form in ("plain", "kernel")}
-            )
+            key = {"tokens": length, "layer": name}
+            plain = planned(number, length, "float32", Platform("cpu"))
+            blocks = planned(number, length, "float32", Platform("cpu"), blocks=True) if number else None
+            cpu.append(key | {"full mask, MiB": plain, "blocks, MiB": blocks})
+            plain = planned(number, length, "bfloat16", Platform("tpu"), whole) if length <= PLAIN else None
+            kernel = planned(number, length, "bfloat16", Platform("tpu", sharding.attention_kernel(mesh)), whole)
+            tpu.append(key | {"full mask, MiB": plain, "kernel, MiB": kernel})
+            print(cpu[-1], tpu[-1], flush=True)
     context = [results.packages("jax", "libtpu"), f"commit {results.commit()}"]
     results.write(args.out, context, {"cpu": cpu, "tpu": tpu})
