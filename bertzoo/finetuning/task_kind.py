@@ -345,6 +345,8 @@ def build_head(recipe: Finetune, usual: type[HeadConfig], kind: str, **options: 
     Raises ConfigError if the head is not for tasks of this `kind`, or lacks an option that the config changes.
     """
     chosen = usual if recipe.head == "task" else KINDS[recipe.head]
+    if options.get("hidden") == "model":
+        options["hidden"] = "none"  # until `load_starting_model` knows the model
     names = {field.name for field in dataclasses.fields(cast(Any, chosen))}
     head = chosen(**{name: value for name, value in options.items() if name in names})
     if head.task_kind != kind:
