@@ -75,6 +75,21 @@ def letters(templates: Sequence[str], count: int, seed: int, most: int = 4) -> l
     return made
 
 
+def litert_files(run: Path, length: int) -> dict[str, Path]:
+    """Convert a run to files beside it, unless they are there, and return them by the names of the table's rows."""
+    found = {}
+    for precision in ("fp32", "int8-dynamic"):
+        found[f"LiteRT file, {precision}"] = file = run.with_name(f"{precision}.tflite")
+        if not file.exists():
+            bertzoo("convert", str(run), str(file), "--to=litert", f"--lengths={length}", f"--precision={precision}")
+    return found
+
+
+def scores(path: Path, file: Path) -> dict[str, float]:
+    """A model's scores for the texts of a file, which has the columns of its training."""
+    return json.loads(bertzoo("evaluate", str(path), f"--input={file}", "--json"))["scores"]["test"]
+
+
 def main() -> None:
     """Write the letters, fine-tune, convert, and write the scores; unknown options are passed to the run."""
     parser = results.parser("entities", __doc__)
@@ -90,17 +105,10 @@ def main() -> None:
     run = args.runs / "run"
     words = [*OPTIONS, *more, f"--from={args.model}", f"--data_dir={args.runs}"]
     learnt = finetune(words, run)
-    models = {"the run, float32": run}
-    for precision in ("fp32", "int8-dynamic"):
-        models[f"LiteRT file, {precision}"] = file = args.runs / f"{precision}.tflite"
-        if not file.exists():
-            bertzoo("convert", str(run), str(file), "--to=litert", "--lengths=64", f"--precision={precision}")
+    models = {"the run, float32": run, **litert_files(run, 64)}
     rows = []
     for name, path in models.items():
-        known, new = (
-            json.loads(bertzoo("evaluate", str(path), f"--input={args.runs / split}.jsonl", "--json"))["scores"]["test"]
-            for split in ("dev", "test")
-        )
+        known, new = (scores(path, args.runs / f"{split}.jsonl") for split in ("dev", "test"))
         cells = {"model": name, "MB": round(path.stat().st_size / 1e6, 1) if path.is_file() else None}
         cells |= {"F1, known sentences": round(known["entity_f1"], 1), "F1, new sentences": round(new["entity_f1"], 1)}
         cells |= {figure: round(new[f"entity_{figure}"], 1) for figure in ("precision", "recall")}
