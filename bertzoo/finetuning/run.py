@@ -131,7 +131,9 @@ def check_teacher(recipe: Finetune, task: TaskKind, teacher: Location | None, re
     """
     if not task.head.distillable and (teacher is not None or recipe.alpha < 1):
         option = f"alpha = {recipe.alpha}" if teacher is None else f"--teacher={teacher}"
-        raise ConfigError(f"{option} does not apply to {task.name}, which cannot have a teacher. Remove it.")
+        raise ConfigError(
+            f"{option} does not apply to {task.name}, whose head {task.head.kind} cannot have a teacher. Remove it."
+        )
     if recipe.alpha < 1 and teacher is None and not recorded:
         raise ConfigError(f"alpha = {recipe.alpha} needs a teacher. Name it with --teacher.")
     if recipe.alpha == 1 and (teacher is not None or recorded):

@@ -1,5 +1,6 @@
 """`bertzoo prune`: whole runs on a tiny BERT, resuming at any point, uses of the result, and errors."""
 
+import dataclasses
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import chex
 import numpy as np
 import pytest
+import zoo
 from messages import mentions, undocumented
 from PIL import Image
 from prunable import cuts, prune, size
@@ -265,6 +267,42 @@ def test_every_training_is_one_run_of_a_tracker(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(trackers, "find_spec", lambda name: True)
     assert prune(folder, tmp_path / "run", f"--from={folder / 'unpruned'}", '--run.trackers=["trackio"]') == 0
     assert runs == [[1, 2, -1]] * 4
+
+
+@pytest.mark.slow
+def test_a_pruned_model_takes_several_heads_and_a_smaller_vocabulary(finished, tmp_path, capsys):
+    tokenizer = load_model.read_model(finished).tokenizer
+    words = [word for word in map(tokenizer.token, range(tokenizer.vocab_size)) if word.isalpha() and len(word) > 2]
+    for name, first in (("train", words[:8]), ("dev", words[2:8])):
+        rows = [
+            {"text": f"{a} {b}", "label": a, "spans": [{"start": 0, "end": len(a), "label": "X"}]}
+            for a, b in zip(first, reversed(first), strict=True)
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    heads, cut, dev = tmp_path / "heads", tmp_path / "cut", tmp_path / "dev.jsonl"
+    options = ['--own.heads=[{name="first"},{name="places",kind="entities"}]', "--max_length=16", "--seeds=1"]
+    paths = [f"--data_dir={tmp_path}", f"--from={finished}", f"--run_dir={heads}"]
+    assert main(["finetune", "finetune", "--task=own", *options, *paths]) == 0
+    assert main(["prune", "vocabulary", str(heads), str(cut), f"--input={tmp_path / 'train.jsonl'}"]) == 0
+    assert load_model.read_model(cut).model.vocab_size < load_model.read_model(heads).model.vocab_size
+    capsys.readouterr()
+    for model in (heads, cut):
+        assert main(["predict", str(model), f"--input={dev}", "--json"]) == 0
+    lines = [json.loads(line)["heads"] for line in capsys.readouterr().out.splitlines()]
+    for before, after in zip(lines[:6], lines[6:], strict=True):
+        assert before["first"]["probabilities"] == pytest.approx(after["first"]["probabilities"], abs=1e-5)
+        assert [entity["text"] for entity in before["places"]["entities"]] == [
+            entity["text"] for entity in after["places"]["entities"]
+        ]
+
+
+def test_a_model_with_heads_of_tasks_cannot_be_pruned(folder, tmp_path, capsys):
+    """Pruning scores elements by the loss of pretraining."""
+    whole, (_, head) = load_model.read_model(folder / "unpruned"), zoo.CASES["bert-heads"]
+    drawn = zoo.pretrained(whole.model, head)
+    load_model.write_model(dataclasses.replace(drawn, tokenizer=whole.tokenizer), tmp_path)
+    command = ["prune", str(folder / "prune.toml"), f"--from={tmp_path}", f"--run_dir={tmp_path / 'run'}"]
+    assert mentions(error(capsys, *command), tmp_path, "masked_head", "objective")
 
 
 def test_the_pruned_model_must_be_named_and_in_another_directory(folder, tmp_path, capsys):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pairs
 import pytest
+import zoo
 from flax import linen as nn
 from messages import mentioning, mentions
 from test_pretrain import error, records
@@ -296,13 +297,14 @@ def test_an_error_names_the_place_in_the_config(options, message, corpus, tmp_pa
     assert mentions(said, *message) and "stages" not in said, said
 
 
-def test_a_teacher_without_a_masked_head_has_no_distribution(corpus, teachers, tmp_path):
+@pytest.mark.parametrize("head", [NoHead(pooler=False), zoo.CASES["bert-heads"][1]], ids=["none", "several"])
+def test_a_teacher_without_a_masked_head_has_no_distribution(head, corpus, teachers, tmp_path):
     """Its layers can be learnt from all the same."""
     layers = {"teacher.layers": 1, "model.layers": 1}
     given = pairs.options(name := "squeezebert_transfer", corpus, **layers)
     found = load_model.read_model(teachers(name, pairs.load(name, given)))
-    params = {path: array for path, array in found.params.items() if path.split("/")[0] in ("embedding", "encoder")}
-    load_model.write_model(dataclasses.replace(found, head=NoHead(pooler=False), params=params), tmp_path)
+    drawn = zoo.pretrained(found.model, head)
+    load_model.write_model(dataclasses.replace(drawn, tokenizer=found.tokenizer), tmp_path)
     with pytest.raises(ConfigError, match=mentioning(tmp_path, "masked_head", "knowledge.ground_truth", 1.0)):
         read(tmp_path, pairs.load(name, given))
     silent = read(tmp_path, pairs.load(name, [*given, "--knowledge.ground_truth=1.0"]))
