@@ -1,7 +1,7 @@
 r"""Two heads on one model: the topic of a made-up request and the personal data in it, beside a model for each.
 
     pip install faker
-    python -m benchmarks learning.two_heads --model=MINILM --runs=runs/two_heads --epochs=5
+    python -m benchmarks learning.two_heads --model=MODEL --runs=runs/two_heads
 
 launch/demo_mails.py has the sentences: 60 to learn from, in several wordings, and 25 others. Faker draws names,
 addresses and numbers as in learning.entities. Every run keeps its last epoch, so that no test set chooses one. Runs
@@ -80,7 +80,8 @@ def main() -> None:
 
 
 def _format(points: list[float]) -> str:
-    return f"{mean(points):.1f} ({min(points):.1f} to {max(points):.1f})"
+    spread = f" ({min(points):.1f} to {max(points):.1f})" if len(points) > 1 else ""
+    return f"{mean(points):.1f}{spread}"
 
 
 if __name__ == "__main__":
