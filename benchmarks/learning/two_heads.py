@@ -11,6 +11,7 @@ resume.
 import json
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from benchmarks.learning.entities import letters, scores
 from benchmarks.lib import results
@@ -45,7 +46,7 @@ def main() -> None:
         lines = (json.dumps(one) + "\n" for one in requests(*drawn))
         (args.runs / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
 
-    def by_seed(model: str, run: dict) -> dict[str, list[dict]]:
+    def by_seed(model: str, run: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
         seeds = [args.runs / model / f"seed-{one['seed']}" for one in run["seeds"]]
         known = [scores(seed, args.runs / "known.jsonl") for seed in seeds]
         return {"known": known, "new": [one["scores"]["dev"] for one in run["seeds"]]}

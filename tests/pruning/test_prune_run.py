@@ -272,6 +272,7 @@ def test_every_training_is_one_run_of_a_tracker(folder, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_pruned_model_takes_several_heads_and_a_smaller_vocabulary(finished, tmp_path, capsys):
     tokenizer = load_model.read_model(finished).tokenizer
+    assert tokenizer is not None
     words = [word for word in map(tokenizer.token, range(tokenizer.vocab_size)) if word.isalpha() and len(word) > 2]
     for name, first in (("train", words[:8]), ("dev", words[2:8])):
         rows = [
