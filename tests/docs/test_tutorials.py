@@ -131,12 +131,13 @@ def own_csv() -> None:
         rows = list(csv.DictReader(file))
     with open("runs/predictions.tsv", encoding="utf-8", newline="") as file:
         table = [row["label"] for row in csv.DictReader(file, delimiter="\t")]
-    model = [answer["label"] or "" for answer in bertzoo.predict("runs/topics", [row["text"] for row in rows])]
+    model = [answer["label"] or "-" for answer in bertzoo.predict("runs/topics", [row["text"] for row in rows])]
     assert np.mean(np.array(table) == np.array(model)) > 0.95
     (seed,) = json.loads(Path("runs/topics/results.json").read_text())["seeds"]
     assert seed["scores"]["dev"]["accuracy"] > 50  # chance is 20
-    named = [(label, row["label"]) for label, row in zip(table, rows, strict=True) if label]
-    assert np.mean([label == right for label, right in named]) > seed["scores"]["dev"]["accuracy"] / 100
+    right = [label == row["label"] for label, row in zip(table, rows, strict=True)]
+    named = [one for one, label in zip(right, table, strict=True) if label != "-"]
+    assert np.mean(named) > np.mean(right)  # the threshold names fewer
     marked = Path("runs/marked.html").read_text(encoding="utf-8").splitlines()
     assert len(marked) == 51 and sum("<mark" in line for line in marked) > 25
     several = json.loads(Path("runs/several/results.json").read_text())["median"]["dev"]
