@@ -87,6 +87,11 @@ describe_hosts() {
   esac
   for ((log = 0; 1 << log < chips; log++)); do :; done
   ((chips && 1 << log == chips)) || die "--accelerator=$accelerator: --api=compute takes slices of 1, 2, 4, 8 … chips"
+  case $machine-$chips in # hosts that Google lists are of 1, 4 and 8 chips of v6e, of 1, 2 and 4 of v5p, and of 4 of TPU7x
+    ct6e-standard-2 | tpu7x-standard-[12])
+      die "--accelerator=$accelerator: no host has $chips of these chips; take v6e-1, v6e-4, tpu7x-8 or a larger slice"
+      ;;
+  esac
   hosts=1 # with all chips; those of larger slices have 4
   if ((chips > most)); then
     ((${#project[@]})) || die "--project=PROJECT is missing: it is part of the name of the slice's shape"

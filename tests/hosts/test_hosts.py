@@ -261,7 +261,11 @@ def test_a_signal_is_forwarded_and_no_child_outlives_its_parent(child: None, end
         parent.send_signal(ending)
         assert parent.wait(timeout=60) == code
         for _ in range(100):
-            if not psutil.pid_exists(child_pid) or psutil.Process(child_pid).status() == psutil.STATUS_ZOMBIE:
-                return  # a child that nobody has reaped yet has ended
+            try:
+                ended = psutil.Process(child_pid).status() == psutil.STATUS_ZOMBIE  # nobody has reaped it yet
+            except psutil.NoSuchProcess:
+                ended = True
+            if ended:
+                return
             time.sleep(0.1)
     pytest.fail("the child is still there")

@@ -518,6 +518,8 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, api: tuple[str, ...], action: s
         (("create", *WHERE, "--accelerator=v9-8"), ("--accelerator=v9-8", "--runtime=VERSION")),
         (("create", *WHERE, *COMPUTE, "--accelerator=v5litepod-16"), ("--accelerator=v5litepod-16", "v5p, v6e")),
         (("create", *WHERE, *COMPUTE, "--accelerator=v6e-24"), ("--accelerator=v6e-24", "1, 2, 4, 8")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-2"), ("--accelerator=v6e-2", "v6e-4")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=tpu7x-4"), ("--accelerator=tpu7x-4", "tpu7x-8")),
         (("create", *WHERE[:2], *COMPUTE, "--accelerator=v6e-16"), ("--project=PROJECT",)),
         (("create", *WHERE, *COMPUTE, "--accelerator=v6e-8", "--reserved"), ("--api=compute", "--reserved")),
         (("create", *WHERE, "--api=new", "--accelerator=v6e-8"), ("--api=new",)),
