@@ -123,9 +123,14 @@ def _check_head(source: Pretrained, path: Location, recipe: Finetune, task: Task
     }
     for key in ours:
         if theirs.get(key) != ours[key]:
+            cure = (
+                "Remove keep_head"
+                if key == "pooling"
+                else "Use the options of that head's training, or remove keep_head"
+            )
             raise ConfigError(
                 f"keep_head = true needs a head with {key} = {ours[key]}, but the head of {path} has {key} = "
-                f"{theirs.get(key, 'none')}. Use the options of that head's training, or remove keep_head."
+                f"{theirs.get(key, 'none')}. {cure}."
             )
 
 

@@ -279,7 +279,10 @@ class JobRecord:
         if len(recipes := self.recipes.get(job.name, ())) == 1:  # this version may have more keys
             with suppress(ConfigError):
                 before = config.plain(config.from_dict(type(recipes[0]), before))
-        lines += config.difference(before, parse_toml(new["config"]))
+        after = parse_toml(new["config"])
+        if (before.get("hidden"), after.get("hidden")) == ("none", "model"):  # the default of earlier versions
+            before["hidden"] = "model"
+        lines += config.difference(before, after)
         for kind, names in (("the input", "inputs"), ("the output of", "reads")):
             for name in old[names].keys() & new[names].keys():
                 if (was := old[names][name]) != (now := new[names][name]):
