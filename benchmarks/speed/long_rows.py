@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.lib import results
+from benchmarks.lib.hbm_traffic import measure_traffic
 from bertzoo.core import config as loader
 from bertzoo.models import Compute
 from bertzoo.nn import modern
@@ -30,10 +31,10 @@ PLAIN = 4096  # most tokens of a full mask for libtpu, which compiles longer one
 LAYERS = {"window of 128": 1, "all tokens": 0}
 
 
-def planned(
+def compile_layer(
     number: int, length: int, dtype: str, platform: Platform, sharding_: Any = None, blocks: bool = False
-) -> float:
-    """Return the MiB of temporaries in the program of a layer's gradients, compiled for a platform.
+) -> Any:
+    """Return the program of a layer's gradients, compiled for a platform.
 
     sharding_: of the arguments, on the device to compile for; None: this machine. blocks: split windows into blocks.
     """
@@ -49,8 +50,17 @@ def planned(
             return jnp.sum(jnp.square(layer.apply(params, x, mask, False)[0].astype(jnp.float32)))
 
     with mock.patch.object(modern, "block_size", modern.block_size if blocks else lambda *_: None):
-        lowered = jax.jit(jax.grad(loss, argnums=(0, 1)), in_shardings=sharding_).lower(params, x, mask)
-    return round(lowered.compile().memory_analysis().temp_size_in_bytes / 2**20, 1)
+        return jax.jit(jax.grad(loss, argnums=(0, 1)), in_shardings=sharding_).lower(params, x, mask).compile()
+
+
+def temporaries(program: Any) -> float:
+    """Return the MiB that a program holds beside its arguments and results."""
+    return round(program.memory_analysis().temp_size_in_bytes / 2**20, 1)
+
+
+def moved(program: Any) -> float:
+    """Return the MB that a TPU program reads and writes in main memory; a kernel's operands and results count once."""
+    return round(measure_traffic(program.as_text(), 0).total / 1e6, 1)
 
 
 def main() -> None:
@@ -66,12 +76,14 @@ def main() -> None:
     for length in map(int, args.lengths.split(",")):
         for name, number in LAYERS.items():
             key = {"tokens": length, "layer": name}
-            plain = planned(number, length, "float32", Platform("cpu"))
-            blocks = planned(number, length, "float32", Platform("cpu"), blocks=True) if number else None
-            cpu.append(key | {"full mask, MiB": plain, "blocks, MiB": blocks})
-            plain = planned(number, length, "bfloat16", Platform("tpu"), whole) if length <= PLAIN else None
-            kernel = planned(number, length, "bfloat16", Platform("tpu", sharding.attention_kernel(mesh)), whole)
-            tpu.append(key | {"full mask, MiB": plain, "kernel, MiB": kernel})
+            full = temporaries(compile_layer(number, length, "float32", Platform("cpu")))
+            split = number and temporaries(compile_layer(number, length, "float32", Platform("cpu"), blocks=True))
+            cpu.append(key | {"full mask, MiB": full, "blocks, MiB": split or None})
+            plain = compile_layer(number, length, "bfloat16", Platform("tpu"), whole) if length <= PLAIN else None
+            kernel = compile_layer(number, length, "bfloat16", Platform("tpu", sharding.attention_kernel(mesh)), whole)
+            for title, measure in (("held, MiB", temporaries), ("moved, MB", moved)):
+                key |= {f"full mask, {title}": plain and measure(plain), f"kernel, {title}": measure(kernel)}
+            tpu.append(key)
             print(cpu[-1], tpu[-1], flush=True)
     context = [results.packages("jax", "libtpu"), f"commit {results.commit()}"]
     results.write(args.out, context, {"cpu": cpu, "tpu": tpu})
