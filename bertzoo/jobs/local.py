@@ -48,7 +48,7 @@ def run_processes(
     machine; None: they share all cores evenly.
     """
     waiting = list(jobs)
-    room, sides = machine_memory()[1], min(len(waiting), len(environments))
+    available, processes = machine_memory()[1], min(len(waiting), len(environments))
     running: dict[int, tuple[CommandJob, subprocess.Popen, float]] = {}
     signals: list[int] = []
     rounds = 0  # how often signals were sent to the processes
@@ -64,11 +64,11 @@ def run_processes(
                 taken = sum(memory.get(job.name, 0) for job, _, _ in running.values())
                 if not waiting or signals or slot in running:
                     continue
-                if not running or taken + memory.get(waiting[0].name, 0) <= room:
+                if not running or taken + memory.get(waiting[0].name, 0) <= available:
                     job = waiting.pop(0)
                     running[slot] = job, start(job, environment), time.monotonic()
-                    if memory and sides > 1:
-                        _limit_cores(running[slot][1].pid, slot, cores, sides)
+                    if memory and (cores or processes > 1):
+                        _limit_cores(running[slot][1].pid, slot, cores, processes)
             if not running:
                 break
             time.sleep(_POLL)
@@ -91,16 +91,29 @@ def run_processes(
         raise KeyboardInterrupt
 
 
-def _limit_cores(process: int, slot: int, cores: int | None, sides: int) -> None:
+def _limit_cores(process: int, slot: int, cores: int | None, processes: int) -> None:
     """Let a process use only its share of this machine's cores, on Linux.
 
-    slot: its place among the `sides` processes that run at once.
+    slot: its place among the `processes` that run at once.
     """
     if hasattr(os, "sched_setaffinity"):
-        ours = sorted(os.sched_getaffinity(0))
-        count = cores or max(1, len(ours) // sides)
+        allowed = sorted(os.sched_getaffinity(0))
+        count = cores or max(1, len(allowed) // processes)
         with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.sched_setaffinity(process, {ours[(slot * count + i) % len(ours)] for i in range(count)})
+            os.sched_setaffinity(process, {allowed[(slot * count + i) % len(allowed)] for i in range(count)})
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_machine(processes: int | None, cores: int | None, memory: float | None) -> None:
+    """Raise UserError if this machine has fewer cores than `processes` of `cores` each, or less than `memory` GB."""
+    if cores and cores * (processes or 1) > (count := _count_cores()):
+        each = f" for each of {processes} processes" if processes else ""
+        raise UserError(f"--cores={cores}{each} is more than this machine's {count}. Use fewer.")
+    if memory and memory > (total := machine_memory()[0] / 1e9):
+        raise UserError(f"--memory={memory:g} is more than this machine's {total:.1f} GB. Use less, or omit it.")
 
 
 def start_command(
@@ -143,17 +156,15 @@ def describe_exit(code: int, log: Path) -> str:
 def device_environments(processes: int | None, cores: int | None = None) -> list[Environment]:
     """Return, for each process, environment variables that give the process a device of its own.
 
-    On a CPU, no variables are set. processes: number of processes; None: one per device or, on a CPU, as many as the
-    machine has `cores` for, or one.
+    On a CPU, no variables are set. processes: number of processes; None: one per device, but at most as many as the
+    machine has `cores` for; on a CPU, as many as it has `cores` for, or one. `check_machine` checks both before.
 
-    Raises UserError if there are fewer devices or cores than the processes need.
+    Raises UserError if there are fewer devices than processes.
     """
-    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores and cores * (processes or 1) > ours:
-        raise UserError(f"--cores={cores} for each of {processes or 1} processes is more than this machine's {ours}.")
     platform, count = count_devices()
+    most_by_cores = _count_cores() // cores if cores else None
     if platform == "cpu":
-        return [{}] * (processes or (ours // cores if cores else 1))
+        return [{}] * (processes or most_by_cores or 1)
     most = count if platform in _VISIBLE else 1
     if (processes or 0) > most:
         raise UserError(
@@ -165,7 +176,10 @@ def device_environments(processes: int | None, cores: int | None = None) -> list
     variable, visible = _VISIBLE[platform], os.environ.get(_VISIBLE[platform], "")
     names = visible.split(",") if visible else map(str, range(count))
     bounds = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}  # each chip is a slice of its own
-    return [{variable: name, **(bounds if platform == "tpu" else {})} for name in list(names)[: processes or count]]
+    return [
+        {variable: name, **(bounds if platform == "tpu" else {})}
+        for name in list(names)[: processes or min(count, most_by_cores or count)]
+    ]
 
 
 def count_devices() -> tuple[str, int]:

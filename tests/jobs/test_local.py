@@ -47,18 +47,21 @@ def test_one_device_each(monkeypatch, found, processes, visible, expected) -> No
 
 @pytest.mark.parametrize(
     ("found", "message"),
-    [
-        (("gpu", 2), ("--processes=3", 2)),
-        (("rocm", 4), ("--processes=3",)),
-        (("cpu", 1), ("--cores=2", "3 processes", 4)),
-    ],
+    [(("gpu", 2), ("--processes=3", 2)), (("rocm", 4), ("--processes=3",))],
 )
-def test_more_processes_than_devices_or_cores_raise(monkeypatch, found, message) -> None:
+def test_more_processes_than_devices_raise(monkeypatch, found, message) -> None:
+    monkeypatch.setattr(local, "count_devices", lambda: found)
+    with pytest.raises(UserError, match=mentioning(*message)):
+        local.device_environments(3)
+
+
+@pytest.mark.parametrize(
+    ("found", "processes"), [(("cpu", 1), 2), (("gpu", 8), 2), (("tpu", 8), 2), (("gpu", 1), 1), (("rocm", 1), 1)]
+)
+def test_cores_limit_the_number_of_processes(monkeypatch, found, processes: int) -> None:
     monkeypatch.setattr(local, "count_devices", lambda: found)
     monkeypatch.setattr(local.os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
-    assert found[0] != "cpu" or local.device_environments(None, 2) == [{}, {}]
-    with pytest.raises(UserError, match=mentioning(*message)):
-        local.device_environments(3, 2 if found[0] == "cpu" else None)
+    assert len(local.device_environments(None, 2)) == processes
 
 
 @pytest.mark.parametrize(("cores", "pinned"), [(None, [{0}, {1}, {0}, {0}]), (2, [{0, 1}, {2, 3}, {0, 1}, {0, 1}])])
@@ -87,6 +90,8 @@ def test_jobs_wait_for_memory_and_share_the_cores(monkeypatch, cores: int | None
     local.run_processes(jobs, [{}] * 3, cast(Any, Process), lambda *_: None, needed, cores)
     assert started == ["a", "ab", "c", "d"]  # c never fits beside another
     assert shares == pinned
+    local.run_processes(jobs[:1], [{}] * 3, cast(Any, Process), lambda *_: None, needed, cores)
+    assert shares[4:] == ([{0, 1}] if cores else [])  # a job that runs alone
 
 
 def test_devices_are_listed_by_another_process(monkeypatch) -> None:

@@ -144,6 +144,7 @@ def test_runs_side_by_side_have_a_device_each(sweeps, monkeypatch) -> None:
 def test_flags_set_the_cores_and_the_memory_of_runs(sweeps, monkeypatch) -> None:
     run, given = local.run_processes, []
     monkeypatch.setattr(local, "run_processes", lambda *arguments: given.append(arguments[4:]) or run(*arguments))
+    monkeypatch.setattr(local, "machine_memory", lambda: (4e9, 4e9))
     sweeps.sweep("--from=m", "--tasks=cola", "--cores=1", "--memory=2.5")
     sweeps.sweep("--from=m", "--tasks=rte")
     (memory, cores), (estimated, none) = given
@@ -227,6 +228,10 @@ def test_the_commands_can_be_listed(sweeps) -> None:
         (["--run_dir=gs://bucket/x"], ("gs://bucket/x", "URL")),
         (["--tasks.rte.from=nowhere"], ("nowhere", "directory")),
         (["--run_dir=base.toml"], ("--run_dir=base.toml", "file")),
+        (["--cores=2048", "--processes=3"], ("--cores=2048", "3 processes")),
+        (["--cores=4096", "--dry_run"], ("--cores=4096",)),
+        (["--memory=1e6"], ("--memory=1e+06", "GB")),
+        (["--memory=1e6", "--dry_run"], ("--memory=1e+06", "GB")),
     ],
 )
 def test_wrong_options_raise_before_anything_runs(sweeps, options: list[str], message: tuple[object, ...]) -> None:

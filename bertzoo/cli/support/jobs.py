@@ -136,6 +136,8 @@ def run_list(
     from bertzoo.jobs.check import Checks
     from bertzoo.jobs.run import Execution, run_jobs
 
+    if options.executor == "local":
+        local.check_machine(options.processes, options.cores, options.memory)
     if options.dry_run:
         checks = Checks(record, CommandLines())
         checks.prepare(jobs)
