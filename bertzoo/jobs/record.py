@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bertzoo.core import atomic, config, lock
-from bertzoo.core.documents import parse_toml, read_json
+from bertzoo.core.documents import fitting, parse_toml, read_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import KINDS, METRICS
 from bertzoo.core.paths import check_vacant, is_url, on_disk, place, run_directory
@@ -24,13 +24,14 @@ from bertzoo.jobs.sweep import PRUNE
 from bertzoo.runs import report
 
 LOGS, FOLDERS = "logs", {"pipeline": "stages", "sweep": "points"}
+VERSION = 1  # format of pipeline.json and sweep.json
 SHORT = 12  # digits of a hash to show
 LOSS = "loss"  # of a held-out line, in nats
 _ENTRY = {
     **{"words": [str], "config": str, "inputs": {str: str}, "reads": {str: str}},
     **{"output": str, "seconds": float, "finished": str},
 }
-_RECORD = {"version": Literal[1], "steps?": {str: _ENTRY}, "hashes?": {str: (str, str)}}
+_RECORD = {"steps?": {str: _ENTRY}, "hashes?": {str: (str, str)}}
 
 
 def output_hash(kind: str, name: str) -> str:
@@ -171,11 +172,15 @@ class JobRecord:
             self._scores[job.name] = {**head, **(job.settings or {}), **scores}
         return self._scores[job.name]
 
+    def sources(self, job: CommandJob) -> list[CommandJob]:
+        """Return the jobs whose outputs a job reads, itself or through other jobs."""
+        needs = [self.list.job(name) for name in self.list.needs(job)]
+        jobs = [source for other in needs for source in (*self.sources(other), other)]
+        return list({source.name: source for source in jobs}.values())
+
     def unfinished(self, job: CommandJob) -> list[str]:
         """Return the names of unfinished jobs whose outputs a job reads, itself or through other jobs."""
-        needs = [self.list.job(name) for name in self.list.needs(job)]
-        names = [name for other in needs for name in (*self.unfinished(other), other.name)]
-        return [name for name in dict.fromkeys(names) if self.entry(self.list.job(name)) is None]
+        return [source.name for source in self.waiting(self.sources(job))]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -202,12 +207,16 @@ class JobRecord:
         self._now.clear()
         if self.file.is_file():
             try:
-                document = read_json(self.file, _RECORD)
+                document = read_json(self.file, {"version": int})
+                if (version := document.pop("version")) != VERSION:
+                    raise UserError(
+                        f"{self.file} has version {version}, but bertzoo reads {VERSION}. Use another --run_dir."
+                    )
+                fitting(document, _RECORD)
             except (OSError, ValueError) as error:
                 raise UserError(
                     f"{self.file} is damaged: {error}. Restore a copy, or use another --run_dir."
                 ) from error
-            document.pop("version")
             self._finished = document.pop("steps", {})
             self._stamps = document.pop("hashes", {}) | self._stamps
             config.reject(str(self.path), config.difference(document, self.list.identity))
@@ -225,7 +234,7 @@ class JobRecord:
         for job in self.waiting(self.list.jobs):  # with --tasks, more jobs than these are recorded
             self._finished.pop(job.name, None)
         rest = {"steps": self._finished, "hashes": self._stamps}
-        atomic.write_json(self.file, {"version": 1, **self.list.identity, **rest})
+        atomic.write_json(self.file, {"version": VERSION, **self.list.identity, **rest})
 
     def begin(self, job: CommandJob) -> dict[str, Any]:
         """Prepare a run of a job: drop the record of its earlier output, and return its `facts`."""

@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -66,10 +66,7 @@ def run_jobs(
                 record.write()
                 for _, group in groupby(batch, lambda job: job.group):
                     due = [job for job in group if record.entry(job) is None or _is_stale(record, job)]
-                    for job in due:
-                        if needed := record.unfinished(job):
-                            record.states[job.name] = "waiting", "; ".join(f"needs {name}" for name in needed)
-                    _run_group(checks, [job for job in due if not record.unfinished(job)], execution, jobs)
+                    _run_group(checks, [job for job in due if not _waits(record, job)], execution, jobs)
                 batch = more() if more else []
         except KeyboardInterrupt:
             raise Stopped(
@@ -85,16 +82,21 @@ def run_jobs(
 
 def _check_finished(record: JobRecord) -> None:
     """Raise ConfigError if the command, config, inputs or output of a finished job have changed."""
-    lines = []
-    for job in record.list.jobs:
-        if job.form.is_summary or record.entry(job) is None or record.unfinished(job):
-            continue  # a summary is made again, and a job that is read runs again first; the end of the run compares
-        lines += [f"{job.name} is finished, but {change}" for change in record.changes(job)]
-    if lines:
+    if lines := _changes(record, record.list.jobs):
         raise ConfigError(
             f"{'; '.join(lines)}. Undo these changes, or remove the outputs of these {record.list.unit} in "
             f"{record.places.folder} to run them again."
         )
+
+
+def _changes(record: JobRecord, jobs: Iterable[CommandJob]) -> list[str]:
+    """Return a line for each change of the command, config, inputs or output of those of `jobs` that are finished."""
+    lines = []
+    for job in jobs:
+        if job.form.is_summary or record.entry(job) is None or record.unfinished(job):
+            continue  # a summary is made again, and a job that is read runs again first; the end of the run compares
+        lines += [f"{job.name} is finished, but {change}" for change in record.changes(job)]
+    return lines
 
 
 def _check_order(record: JobRecord, jobs: Sequence[CommandJob]) -> None:
@@ -109,6 +111,14 @@ def _check_order(record: JobRecord, jobs: Sequence[CommandJob]) -> None:
 def _is_stale(record: JobRecord, job: CommandJob) -> bool:
     """Return whether a finished job is a report or submission whose inputs have changed, so that it runs again."""
     return job.form.is_summary and not record.unfinished(job) and bool(record.changes(job))
+
+
+def _waits(record: JobRecord, job: CommandJob) -> bool:
+    """Return whether a job reads an unfinished or changed job; if so, record the reason in `record.states`."""
+    reasons = [f"needs {name}" for name in record.unfinished(job)] or _changes(record, record.sources(job))
+    if reasons:
+        record.states[job.name] = "waiting", "; ".join(reasons)
+    return bool(reasons)
 
 
 def _run_group(checks: Checks, group: Sequence[CommandJob], execution: Execution, jobs: Sequence[CommandJob]) -> None:

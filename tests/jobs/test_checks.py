@@ -16,7 +16,7 @@ from bertzoo.jobs import check
     [
         ("{", ("pipeline.json", "damaged")),
         ("[]", ("pipeline.json", "damaged")),
-        ('{"version": 9, "pipeline": "x", "steps": {}, "hashes": {}}', ("pipeline.json", "version", "9")),
+        ('{"version": 9, "pipeline": "x", "steps": {}, "hashes": {}}', ("pipeline.json", "version 9", "reads 1")),
         ('{"version": 1, "pipeline": "x", "steps": {"base": {}}, "hashes": {}}', ("pipeline.json",)),
     ],
 )

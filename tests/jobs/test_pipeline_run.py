@@ -10,7 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import planted
 import pytest
+from beginning import write_model
 from messages import mentions
 from place import PIPELINE, STAND_IN, STEPS, TUNE, Place
 
@@ -119,6 +122,17 @@ def test_a_step_whose_source_is_made_anew_and_fails_does_not_run_on_the_old_one(
     _, err = place.run(code=1)
     assert place.calls() == ["base"] and mentions(err, "5 of 6")
     assert mentions(Path("run/pipeline.md").read_text(), "needs base")
+
+
+def test_no_step_runs_on_a_result_of_a_replaced_one(finished: Place) -> None:
+    shutil.rmtree("run/stages/base")
+    Path("run/stages/speed.json").unlink()
+    Path("run/stages/score/own.json").unlink()
+    shutil.rmtree("model")
+    write_model(Path("model"), planted.WORDS, np.random.default_rng(1))  # another result of base
+    _, err = finished.run(code=2)
+    assert finished.calls() == ["base"] and mentions(err, "tuned/own", "the output of base", "hash")
+    assert mentions(Path("run/pipeline.md").read_text(), "waiting: tuned/own is finished, but")
 
 
 def test_an_input_that_changes_while_its_step_runs_is_reported(place: Place) -> None:
