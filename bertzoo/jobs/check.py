@@ -61,10 +61,15 @@ Parse = Callable[[Sequence[str]], list[PlannedRun]]  # parses a command line; ra
 
 @contextmanager
 def _named(job: CommandJob) -> Iterator[None]:
-    """Start the messages of errors with the step's name."""
+    """Start the messages of errors with the step's name, and add the range that a wrong value comes from."""
     try:
         yield
     except UserError as error:
+        for key in job.fractions:
+            if f"--{key}={job.options[key]}" in str(error):
+                raise ConfigError(
+                    f"{error} range.{key} draws this value. For whole numbers, write two of them, such as [16, 64]."
+                ) from error
         if error.exit_code != UserError.exit_code or job.is_point:
             raise
         raise ConfigError(f"{job.name}: {error}") from error

@@ -103,6 +103,7 @@ class CommandJob:
     options: text of each option's value; {task} in it stands for the task.
     files: the options, of a point, that name files on which its result depends.
     settings: the options, of a point, that come from the grid; None for a step.
+    fractions: the options, of a point, whose value a study drew between two numbers that are not both whole.
     """
 
     name: str
@@ -117,6 +118,7 @@ class CommandJob:
     options: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
+    fractions: tuple[str, ...] = ()
 
     @property
     def form(self) -> Verb:
@@ -199,6 +201,10 @@ class JobList:
     def unit(self) -> str:
         """What the jobs are called: "steps" or "points"."""
         return "points" if self.kind == "sweep" else "steps"
+
+    def count(self, number: int) -> str:
+        """Return a number of jobs with its unit, such as "1 point"."""
+        return f"{number} {self.unit.removesuffix('s') if number == 1 else self.unit}"
 
     def job(self, name: str) -> CommandJob:
         """Return the job with this name."""

@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -13,6 +13,7 @@ from bertzoo.jobs import local, progress, slurm
 from bertzoo.jobs.check import Checks, Parse
 from bertzoo.jobs.job import CommandJob
 from bertzoo.jobs.record import JobRecord
+from bertzoo.jobs.study import Study
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,45 +40,47 @@ def run_jobs(
     jobs: Sequence[CommandJob],
     parse: Parse,
     execution: Execution,
-    more: Callable[[], Sequence[CommandJob]] | None = None,
+    study: Study | None = None,
 ) -> int:
     """Run the unfinished jobs among `jobs` and write the table of progress; return the number of jobs that failed.
 
-    All jobs are checked first. more: returns jobs that follow from the results so far, after adding them to the list of
-    `record`; they run instead of `jobs`, until it returns none. Raises ConfigError if a finished job's command, config,
-    inputs or output have changed, UserError if a job cannot start, and Stopped after a signal.
+    All jobs are checked first. study: chooses the points that run instead of `jobs`, and adds them to the list of
+    `record`. Raises ConfigError if a finished job's command, config, inputs or output have changed, UserError if a job
+    cannot start, and Stopped after a signal.
     """
-    checks = Checks(record, parse)
+    checks, processes = Checks(record, parse), len(execution.environments)
     checks.prepare(jobs)  # before the directory exists
+    begun: list[CommandJob] = []
+    total = study.total if study else len(jobs)
     with record.locked():
-        if more is not None:
+        if study:
             record.list = replace(record.list, jobs=())
             record.write()
-        batch, jobs = jobs if more is None else more(), []
+        batch = study.choose(record, processes) if study else jobs
         try:
             while batch:
-                jobs += batch
                 checks.prepare(batch)
                 _check_finished(record)
                 _check_order(record, waiting := record.waiting(batch))
-                side = len(execution.environments)
-                also = f", {side} side by side" if side > 1 else ""
-                _LOG.info(f"{len(jobs)} {record.list.unit}, {len(jobs) - len(waiting)} already finished{also}")
+                if not begun:
+                    also = f", {processes} side by side" if processes > 1 else ""
+                    _LOG.info(f"{record.list.count(total)}, {len(batch) - len(waiting)} already finished{also}")
+                begun += batch
                 record.write()
                 for _, group in groupby(batch, lambda job: job.group):
                     due = [job for job in group if record.entry(job) is None or _is_stale(record, job)]
-                    _run_group(checks, [job for job in due if not _waits(record, job)], execution, jobs)
-                batch = more() if more else []
+                    _run_group(checks, [job for job in due if not _waits(record, job)], execution, begun, total)
+                batch = study.choose(record, processes) if study else []
         except KeyboardInterrupt:
+            done = len(begun) - len(record.waiting(begun))
             raise Stopped(
-                f"stopped with {len(jobs) - len(record.waiting(jobs))} of {len(jobs)} {record.list.unit} finished. "
-                "Run the same command again to resume."
+                f"stopped with {done} of {record.list.count(total)} finished. Run the same command again to resume."
             ) from None
         finally:
             if record.file.exists():
                 progress.publish(record)
     _check_finished(record)  # a job that ran again may have changed what a finished job had read
-    return sum(job.name in record.states for job in jobs)
+    return sum(job.name in record.states for job in begun)
 
 
 def _check_finished(record: JobRecord) -> None:
@@ -121,8 +124,13 @@ def _waits(record: JobRecord, job: CommandJob) -> bool:
     return bool(reasons)
 
 
-def _run_group(checks: Checks, group: Sequence[CommandJob], execution: Execution, jobs: Sequence[CommandJob]) -> None:
-    """Run the jobs of `group` side by side and record how each ended. jobs: all jobs, for progress lines."""
+def _run_group(
+    checks: Checks, group: Sequence[CommandJob], execution: Execution, begun: Sequence[CommandJob], total: int
+) -> None:
+    """Run the jobs of `group` side by side and record how each ended.
+
+    begun, total: all jobs so far and their number at the end, for progress lines.
+    """
     record = checks.record
 
     def start(job: CommandJob, environment: local.Environment) -> Popen:
@@ -146,8 +154,8 @@ def _run_group(checks: Checks, group: Sequence[CommandJob], execution: Execution
                 record.states[job.name] = "failed", local.describe_exit(code, record.log(job))
         except UserError as error:  # it ended well, but its output is missing or damaged
             record.states[job.name] = "failed", f"{error} ({record.log(job)})"
-        done = len(jobs) - len(record.waiting(jobs))
-        _LOG.info(f"{done}/{len(jobs)} {job.title}: {progress.outcome(record, job)} ({seconds:,.0f} s)")
+        done = len(begun) - len(record.waiting(begun))
+        _LOG.info(f"{done}/{total} {job.title}: {progress.outcome(record, job)} ({seconds:,.0f} s)")
         progress.publish(record)
 
     facts = {job.name: record.begin(job) for job in group}
@@ -157,11 +165,10 @@ def _run_group(checks: Checks, group: Sequence[CommandJob], execution: Execution
         if not job.form.resumes:
             _remove(record, job)
     side = len(group) > 1 or any(job.is_point for job in group)
-    environments, needed = execution.environments if side else [{}], {}
+    environments, memory = execution.environments if side else [{}], {}
     if execution.srun is None:
-        given = int(1e9 * (execution.memory or 0))
-        needed = {job.name: given or checks.memory(job) for job in group}
-    local.run_processes(group, environments, start, ended, needed, None if execution.srun else execution.cores)
+        memory = {job.name: int(1e9 * (execution.memory or 0)) or checks.memory(job) for job in group}
+    local.run_processes(group, environments, start, ended, memory, None if execution.srun else execution.cores)
     if any(record.states.get(job.name, ("",))[0] == "stopped" for job in group):
         raise KeyboardInterrupt
 

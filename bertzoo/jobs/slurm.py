@@ -9,6 +9,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.jobs import local
 
 QUEUED = 32  # jobs in the queue at once, unless --processes says otherwise
+QUEUED_BY_STUDY = 4  # fewer, as a study chooses these points without their scores
 STOP = signal.SIGUSR1  # srun passes this signal on to all processes, whereas SIGTERM would make it kill them at once
 # Runs on the node: makes the command save and end on STOP, and exits with the command's code.
 _TASK = """

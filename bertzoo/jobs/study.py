@@ -16,7 +16,7 @@ MakePoint = Callable[[Mapping[str, str]], CommandJob]  # makes the point of some
 
 
 class _Space(NamedTuple):
-    """What a task's points can be. name: of its study; it changes with the grid."""
+    """What a task's points can be. name: of its study; it changes with the grid, the sampler and the seed."""
 
     name: str
     distributions: dict[str, Any]
@@ -34,40 +34,48 @@ class Study:
         with needs_extra("--trials", "optuna"):
             import optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._optuna, self._trials, self._seed = optuna, trials, seed or 0
+        self._optuna, self._trials, self._choice = optuna, trials, (sampler, seed or 0)
         self._sampler = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
         self._spaces: dict[str, _Space] = {}
+
+    @property
+    def total(self) -> int:
+        """Number of points of all tasks. A point that is drawn twice counts twice."""
+        return self._trials * len(self._spaces)
 
     def draw(self, task: str, grid: Mapping[str, Any], point: MakePoint) -> list[CommandJob]:
         """Return the points of a task that the study would choose if it never learnt a score."""
         distributions = {key: self._distribution(values) for key, values in grid.items()}
-        digest = hashlib.sha256(repr(sorted(distributions.items())).encode()).hexdigest()
+        digest = hashlib.sha256(repr((self._choice, sorted(distributions.items()))).encode()).hexdigest()
         self._spaces[task] = space = _Space(f"{task}/{digest[:12]}", distributions, point)
         study = self._optuna.create_study()
         jobs = [self._ask(study, space)[1] for _ in range(self._trials)]
         return list({job.name: job for job in jobs}.values())
 
-    def more(self, record: JobRecord, width: int) -> list[CommandJob]:
+    def choose(self, record: JobRecord, processes: int) -> list[CommandJob]:
         """Return the next points, and add them to the list of `record`; [] after the last one.
 
-        The first call also returns the earlier points of an interrupted sweep. width: number of points that can run at
-        once.
+        The first call also returns the earlier points of an interrupted sweep. processes: number of points that can
+        run at once.
         """
-        known = {job.name for job in record.list.jobs}
-        found: dict[str, CommandJob] = {}
+        listed = {job.name for job in record.list.jobs}
+        chosen: dict[str, CommandJob] = {}
         for task, space in self._spaces.items():
             study = self._open(record, space, "minimize" if task == PRUNE else "maximize")
             jobs = [(trial.number, self._point(space, trial.params)) for trial in study.get_trials(deepcopy=False)]
             for number, job in jobs:
                 self._tell(study, record, number, job)
-            due = sum(record.entry(job) is None for _, job in jobs if job.name not in known)
-            while due < max(1, width // len(self._spaces)) and len(jobs) < self._trials:
-                jobs.append(self._ask(study, space))
-                due += record.entry(jobs[-1][1]) is None  # a point that was drawn before may be finished
-                self._tell(study, record, *jobs[-1])
-            found |= {job.name: job for _, job in jobs if job.name not in known}
-        record.list = replace(record.list, jobs=(*record.list.jobs, *found.values()))
-        return list(found.values())
+            new = {job.name: job for _, job in jobs if job.name not in listed}
+            share = max(1, processes // len(self._spaces))
+            for _ in range(self._trials - len(jobs)):
+                if len(record.waiting([*new.values()])) >= share:
+                    break
+                number, job = self._ask(study, space)
+                self._tell(study, record, number, job)
+                new |= {job.name: job} if job.name not in listed else {}  # points that failed wait for the next command
+            chosen |= new
+        record.list = replace(record.list, jobs=(*record.list.jobs, *chosen.values()))
+        return list(chosen.values())
 
     def _distribution(self, values: Any) -> Any:
         kinds = self._optuna.distributions
@@ -90,12 +98,15 @@ class Study:
 
     def _ask(self, study: Any, space: _Space) -> tuple[int, CommandJob]:
         """Return a new trial's number and point. Each trial has a seed of its own, so that a study can be resumed."""
-        study.sampler = self._sampler(seed=self._seed + len(study.get_trials(deepcopy=False)))
+        seed = repr((self._choice[1], len(study.get_trials(deepcopy=False))))
+        study.sampler = self._sampler(seed=int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16))
         trial = study.ask(space.distributions)
         return trial.number, self._point(space, trial.params)
 
     def _point(self, space: _Space, params: Mapping[str, Any]) -> CommandJob:
-        return space.point({key: f"{x:.4g}" if isinstance(x, float) else str(x) for key, x in params.items()})
+        fractions = tuple(key for key, value in params.items() if isinstance(value, float))
+        settings = {key: f"{value:.4g}" if key in fractions else str(value) for key, value in params.items()}
+        return replace(space.point(settings), fractions=fractions)
 
     def _tell(self, study: Any, record: JobRecord, number: int, job: CommandJob) -> None:
         """Give the study a finished point's score. A point that failed stays open, and the next command repeats it."""

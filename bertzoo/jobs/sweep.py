@@ -5,6 +5,7 @@ KEYS describes the file's keys.
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -171,8 +172,10 @@ def _range(where: str, values: Any) -> ValueRange:
     check_settable(where, where.partition(".")[2], OWN)
     form = (float, float, Literal["log"]) if len(fitting(values, list, where)) > 2 else (float, float)
     low, high, *log = fitting(values, form, where)
-    if not low < high or (log and low <= 0):
-        raise ConfigError(f'{where} = {values} is no range. Write [LOW, HIGH], or [LOW, HIGH, "log"] above 0.')
+    if not -math.inf < low < high < math.inf or (log and low <= 0):
+        raise ConfigError(
+            f'{where} = {values} is no range. Write finite numbers [LOW, HIGH], or [LOW, HIGH, "log"] above 0.'
+        )
     return ValueRange(low, high, bool(log))
 
 

@@ -243,6 +243,7 @@ GOOD = '[sweep]\nbase = "finetune"\ntasks = ["cola", "rte"]\n'
         (GOOD + "[range]\nalpha = 1.0", ("range.alpha", 1.0)),
         (GOOD + '[range]\nalpha = [0, 1, "log"]', ("range.alpha", "'log'", "above 0")),
         (GOOD + "[range]\nalpha = [1, 0.5]", ("range.alpha", "[1, 0.5]")),
+        (GOOD + "[range]\nalpha = [1e-5, inf]", ("range.alpha", "[1e-05, inf]", "finite")),
         (GOOD + "[range]\nalpha = [0.5, 1]\n[grid]\nalpha = [1]", ("alpha", "[range]", "[grid]")),
         (GOOD + "[range]\nalpha = [0.5, 1]", ("[range]", "alpha", "--trials=N")),
         (GOOD + "[tasks.colla]\nalpha = [1.0]", ("cola", "[tasks.colla]", "sweep.tasks")),

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import place
 import pytest
 from messages import mentions
 
+from bertzoo.cli import sweep as command
 from bertzoo.jobs import slurm
+from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.sweep import load_sweep
 
 SLURM = ("--from=m", "--tasks=cola", "--executor=slurm")
 
@@ -61,6 +65,23 @@ def test_a_stop_lets_the_jobs_save(cluster: Any, number: signal.Signals) -> None
     cluster.behave({})
     cluster.sweep(*SLURM)
     assert len(cluster.started()) == 3
+
+
+def test_a_study_queues_four_points_at_once(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued, points = [], load_sweep("sweep.toml", [("from", "m")], ["cola"])
+
+    class Study:
+        total = len(points.jobs)
+
+        def choose(self, record: Any, processes: int) -> Sequence[CommandJob]:
+            queued.append(processes)
+            chosen, record.list = () if record.list.jobs else points.jobs, points
+            return chosen
+
+    monkeypatch.setattr(command, "load", lambda options: (points, Study()))
+    _, err = cluster.sweep(*SLURM)
+    cluster.sweep(*SLURM, "--processes=7")
+    assert queued == [4, 4, 7, 7] and mentions(err, "3 points, 0 already finished, 4 side", "3/3 cola")
 
 
 def test_options_of_slurm_need_slurm(sweeps: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ def test_results_reads_a_sweep(sweeps, capsys) -> None:
 
 
 def test_finished_points_are_not_run_again(sweeps) -> None:
-    sweeps.sweep("--from=m", "--tasks=rte", "--alpha=0.8")
-    sweeps.started()
+    _, err = sweeps.sweep("--from=m", "--tasks=rte", "--alpha=0.8")
+    assert len(sweeps.started()) == 1 and mentions(err, "1 point, 0 already")
     before = table()
     _, err = sweeps.sweep("--from=m", "--tasks=rte")
     assert alphas(sweeps.started()) == ["rte 0.9", "rte 1.0"] and mentions(err, "3 points", "1 already")

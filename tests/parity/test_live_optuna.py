@@ -13,6 +13,8 @@ from messages import mentions
 
 comparing.needs("optuna")
 
+import optuna
+
 from bertzoo.cli import main as cli
 from bertzoo.jobs import local
 
@@ -39,6 +41,13 @@ def rows(run: str) -> list[dict[str, Any]]:
         return [
             {key: row.get(key, "") for key in ("state", "score", "alpha", "own", "run")} for row in csv.DictReader(file)
         ]
+
+
+def trials(run: str) -> list[Any]:
+    """The trials of the only study."""
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(f"{run}/optuna.log"))
+    (study,) = storage.get_all_studies()
+    return storage.get_all_trials(study._study_id)
 
 
 def test_an_interrupted_study_chooses_the_points_of_an_undisturbed_one(sweep: place.Place) -> None:
@@ -68,6 +77,30 @@ def test_a_point_that_is_drawn_again_does_not_run_again(sweep: place.Place) -> N
     assert json.loads(Path("r/sweep.json").read_text())["steps"].keys() == {row["run"][7:] for row in rows("r")}
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_failed_point_that_is_drawn_again_does_not_end_the_study(sweep: place.Place, processes: int) -> None:
+    grid = SWEEP.partition("[range]")[0] + "[grid]\nalpha = [0.6, 0.7, 0.8, 0.9, 1.0]\n"
+    Path("sweep.toml").write_text(grid)
+    sweep.behave({f"--alpha={alpha}": {"exit": 1} for alpha in (0.6, 0.8, 1.0)})
+    options = ("--run_dir=r", "--trials=12", f"--processes={processes}")
+    sweep.run(*options, words=WORDS, code=1)
+    assert len(trials("r")) == 12 and {row["state"] for row in rows("r")} == {"finished", "failed"}
+    assert len(sweep.started()) == len(rows("r")) == len({str(trial.params) for trial in trials("r")}) > 3
+    sweep.behave({})
+    sweep.run(*options, words=WORDS)
+    assert len(trials("r")) == 12 and all(trial.value is not None for trial in trials("r"))
+
+
+def test_another_seed_or_sampler_is_another_study(sweep: place.Place) -> None:
+    alphas = []
+    for options in ([], ["--random_seed=1"], ["--sampler=random"]):
+        _, err = sweep.run("--run_dir=r", "--trials=12", *options, words=WORDS)
+        alphas.append({row["alpha"] for row in rows("r")})
+        assert mentions(err, "12 points,") and err.count("already finished") == 1
+        assert options == ["--sampler=random"] or mentions(err, "0 already", "1/12 cola", "12/12 cola")
+    assert not alphas[0] & alphas[1] and alphas[2] not in alphas[:2]
+
+
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
@@ -82,6 +115,12 @@ def test_wrong_options_raise_before_anything_runs(
 ) -> None:
     _, err = sweep.run("--run_dir=r", *options, words=WORDS, code=2)
     assert mentions(err, *parts) and not sweep.started() and not Path("r").exists()
+
+
+def test_a_fraction_for_a_whole_number_names_its_range(sweep: place.Place) -> None:
+    Path("sweep.toml").write_text(SWEEP.replace("[1, 9]", "[1, 9.0]"))
+    _, err = sweep.run("--run_dir=r", "--trials=3", words=WORDS, code=2)
+    assert mentions(err, "integer", "range.seeds", "whole numbers") and not sweep.started()
 
 
 def test_a_damaged_journal_is_named(sweep: place.Place) -> None:

@@ -26,7 +26,7 @@ class JobFlags:
         "only these tasks, with the steps that they need (default: all)", (), group="jobs", metavar="A,B"
     )
     processes: int | None = option(
-        "fine-tunings that run at once (default: one per device; in Slurm's queue 32)",
+        "fine-tunings that run at once (default: one per device; in Slurm's queue 32, of a study 4)",
         None,
         group="jobs",
         metavar="N",
@@ -148,14 +148,14 @@ def run_list(
         srun += [f"--mem={1000 * (options.memory or 0):.0f}M"] * (options.memory is not None)
         srun += options.srun or ()
         slurm.srun_command("", srun)  # raises an error without srun
-        execution = Execution(environments=[{}] * (options.processes or slurm.QUEUED), launcher=launcher, srun=srun)
+        queued = options.processes or (slurm.QUEUED_BY_STUDY if study else slurm.QUEUED)
+        execution = Execution(environments=[{}] * queued, launcher=launcher, srun=srun)
     else:
         environments = local.device_environments(options.processes, options.cores)
         execution = Execution(environments=environments, launcher=launcher, cores=options.cores, memory=options.memory)
-    more = study and partial(study.more, record, len(execution.environments))
-    failed = run_jobs(record, jobs, CommandLines(), execution, more)
+    failed = run_jobs(record, jobs, CommandLines(), execution, study)
     say(f"wrote {progress.table_file(record)}")
     if failed:
-        count = len(record.list.jobs) if study else len(jobs)
-        say(f"{failed} of {count} {record.list.unit} failed; run the same command to try them again")
+        count = record.list.count(len(record.list.jobs if study else jobs))
+        say(f"{failed} of {count} failed; run the same command to try them again")
     return 1 if failed else 0
