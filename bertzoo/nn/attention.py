@@ -37,15 +37,12 @@ def attend(
     kernel, context_BLHJ = current_platform().attention_kernel, None
     if kernel is not None and near_BLM is None:
         context_BLHJ = kernel(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train, None)
-    seen_BHLM = mask_BM[:, None, None, :] > 0
-    if near_BLM is not None:
-        seen_BHLM = seen_BHLM & near_BLM[:, None]
-    probabilities_BHLM = attention_probabilities(query_BLHK, key_BMHK, seen_BHLM)
+    probabilities_BHLM = attention_probabilities(query_BLHK, key_BMHK, mask_BM, near_BLM)
     if context_BLHJ is not None:
         return context_BLHJ, probabilities_BHLM
     if not dropout.acts(train) and cudnn_supports(query_BLHK, key_BMHK, value_BMHJ):
         rows, _, queries, keys = probabilities_BHLM.shape
-        mask_BHLM = jnp.broadcast_to(seen_BHLM, (rows, 1, queries, keys))
+        mask_BHLM = jnp.broadcast_to(seen_keys(mask_BM, near_BLM), (rows, 1, queries, keys))
         context_BLHJ = jax.nn.dot_product_attention(
             query_BLHK, key_BMHK, value_BMHJ, mask=mask_BHLM, implementation="cudnn"
         )
@@ -54,11 +51,20 @@ def attend(
     return batched_product("bhlm,bmhj->blhj", dropped_BHLM, value_BMHJ), probabilities_BHLM
 
 
-def attention_probabilities(query_BLHK: jax.Array, key_BMHK: jax.Array, seen_BHLM: jax.Array) -> jax.Array:
-    """Return softmax(q·kᵀ/√K) over the seen keys, (B,H,L,M) in float32; it is uniform if a query sees no key."""
+def attention_probabilities(
+    query_BLHK: jax.Array, key_BMHK: jax.Array, mask_BM: jax.Array, near_BLM: jax.Array | None
+) -> jax.Array:
+    """Return softmax(q·kᵀ/√K) over the keys that `attend` sees, (B,H,L,M) in float32; uniform if it sees none."""
     scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
     scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
-    return jax.nn.softmax(jnp.where(seen_BHLM, scores_BHLM, MASKED_SCORE), axis=-1)
+    scores_BHLM = jnp.where(seen_keys(mask_BM, near_BLM), scores_BHLM, MASKED_SCORE)
+    return jax.nn.softmax(scores_BHLM, axis=-1)
+
+
+def seen_keys(mask_BM: jax.Array, near_BLM: jax.Array | None) -> jax.Array:
+    """Return whether a query sees a key, (B,1,L,M) or, without `near_BLM`, (B,1,1,M)."""
+    seen_BHLM = mask_BM[:, None, None, :] > 0
+    return seen_BHLM if near_BLM is None else seen_BHLM & near_BLM[:, None]
 
 
 def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:

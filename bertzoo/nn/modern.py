@@ -101,8 +101,7 @@ def attend_near(
     if context_BLHJ is None:
         context_BLHJ, probabilities_BHLM = attend(*arrays, dropout, train, near_BLM)
     else:
-        seen_BHLM = (mask_BM[:, None, None, :] > 0) & near_BLM[:, None]
-        probabilities_BHLM = attention_probabilities(query_BLHK, key_BMHK, seen_BHLM)
+        probabilities_BHLM = attention_probabilities(query_BLHK, key_BMHK, mask_BM, near_BLM)
     tokens = jnp.cumsum(jnp.pad(mask_BM, ((0, 0), (reach + 1, reach))), axis=1)
     sees_BM = tokens[:, 2 * reach + 1 :] > tokens[:, :length]
     sees_BL = take_tokens(sees_BM, positions_BR)
