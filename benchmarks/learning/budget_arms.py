@@ -29,8 +29,8 @@ TUNING_BY_TASK = {
 class Arm:
     """A model to train.
 
-    file: its config in configs/learning. share: of the budget; 0 leaves the parameters as they were drawn. source: the
-    arm that is its teacher, or that it is pruned from. tasks: those it is fine-tuned on.
+    file: its config in configs/learning, or the path of a .toml. share: of the budget; 0 leaves the parameters as they
+    were drawn. source: the arm that is its teacher, or that it is pruned from. tasks: those it is fine-tuned on.
     """
 
     name: str
@@ -44,6 +44,8 @@ class Arm:
 
     @property
     def configs(self) -> list[str]:
+        if self.file.endswith(".toml"):  # somebody's own, complete
+            return [self.file]
         return [str(FOLDER / "common.toml"), str(FOLDER / f"{self.file}.toml")]
 
     @property

@@ -1,0 +1,196 @@
+"""What a model learns in two hours of processor time, which is one hour of two cores.
+
+    python -m benchmarks learning.hour bert --text classic_books.txt.xz simplewiki.txt --glue=glue
+    python -m benchmarks learning.hour mine.toml --text classic_books.txt.xz simplewiki.txt --glue=glue
+
+ENTRY is a name from configs/learning, or a pretraining config of your own. Rules: no pretrained weights; the given text
+alone; 7,200 processor seconds for reading and tokenising it, compiling and training, a teacher's training included;
+then the same fine-tuning for all. Processor time, as other work on the machine hardly changes it.
+
+Two short trainings measure what a step costs. The entry then trains for as many steps as fit into the budget, in its
+stages' proportions, and is fine-tuned on CoLA, MRPC, STS-B and SST-2. The result replaces this entry's row in --out.
+Everything resumes.
+"""
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learning import budget
+from benchmarks.learning.budget_arms import MODELS, TUNING_BY_TASK, Arm
+from benchmarks.learning.budget_results import TASKS, FinishedRun, chance
+from benchmarks.lib import program, results
+from bertzoo.core import atomic
+from bertzoo.tasks.glue import GLUE
+
+SECONDS = 7200.0  # of processor time: reading and tokenising the text, starting, compiling, training, saving
+TRIALS = (0.5, 1.5)  # TFLOPs of the short trainings
+RESERVE = 0.04  # share of the budget that is not planned, as costs vary
+
+
+def spend(record: Path, *words: str) -> float:
+    """Run `bertzoo WORDS` unless it has finished; return the processor seconds of all its processes and attempts."""
+    if not record.exists():
+        atomic.write_json(record, {"seconds": 0.0, "finished": False})
+    known = json.loads(record.read_text(encoding="utf-8"))
+    if not known["finished"]:
+        before = _children()
+        try:
+            program.bertzoo(*words)
+            known["finished"] = True
+        finally:
+            atomic.write_json(record, known | {"seconds": known["seconds"] + _children() - before})
+    return json.loads(record.read_text(encoding="utf-8"))["seconds"]
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def chain(name: str) -> list[Arm]:
+    """The trainings of an entry, in order, with their shares of the budget: a source is trained within it."""
+    known = {arm.name: arm for arm in MODELS if arm.tasks or any(other.source == arm.name for other in MODELS)}
+    if name.endswith(".toml"):
+        return [Arm(Path(name).stem, Path(name).stem, name, tasks=tuple(TUNING_BY_TASK))]
+    if name not in known:
+        raise SystemExit(f"{name} is neither a .toml nor one of {', '.join(known)}")
+    arms = [known[name]]
+    while arms[0].source:
+        arms.insert(0, known[arms[0].source])
+    total = sum(arm.share for arm in arms)
+    return [replace(arm, share=arm.share / total) for arm in arms]
+
+
+def plan(arm: Arm, seconds: float, folder: Path, words: Sequence[str]) -> float:
+    """The training TFLOPs that fit into processor seconds, by two short trainings, whose cost is taken for linear."""
+    costs = []
+    for tflops in TRIALS:
+        run, record = folder / f"{arm.name}-trial", folder / f"{arm.name}-trial-{tflops}.json"
+        shutil.rmtree(run, ignore_errors=True)
+        sized = replace(arm, share=1.0)
+        costs.append(
+            spend(record, arm.verb, *arm.configs, *arm.options, *sized.steps(tflops), *words, f"--run_dir={run}")
+        )
+        shutil.rmtree(run, ignore_errors=True)
+    per_tflop = (costs[1] - costs[0]) / (TRIALS[1] - TRIALS[0])
+    start = max(0.0, costs[0] - per_tflop * TRIALS[0])
+    fits = (seconds * (1 - RESERVE) - start) / per_tflop if per_tflop > 0 else 0.0
+    if fits < TRIALS[1]:
+        raise SystemExit(
+            f"{arm.name}: {TRIALS[0]} and {TRIALS[1]} TFLOPs took {costs[0]:.0f} and {costs[1]:.0f} processor seconds, "
+            f"so {seconds:.0f} hold no training of use. Remove {folder} to measure again."
+        )
+    return fits
+
+
+def train(arms: Sequence[Arm], folder: Path, text: Sequence[Path]) -> tuple[list[tuple[Arm, float]], float]:
+    """Train an entry's models; return each with its TFLOPs, and the processor seconds of all, tokenising included."""
+    before = _children()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "tokenise.json").exists():
+        data = budget.corpus(text, arms[0].configs, folder)
+        atomic.write_json(folder / "tokenise.json", {"corpus": str(data), "seconds": _children() - before})
+    made = json.loads((folder / "tokenise.json").read_text(encoding="utf-8"))
+    spent, planned = made["seconds"], []
+    for arm in arms:
+        words = [f"--data.source={made['corpus']}"]
+        if arm.source:
+            words.append(f"--{'teacher' if arm.verb == 'transfer' else 'from'}={folder / arm.source}")
+        settled = folder / f"{arm.name}-tflops.json"
+        if not settled.exists():
+            tflops = plan(arm, (SECONDS - made["seconds"]) * arm.share, folder, words)
+            atomic.write_json(settled, {"tflops": tflops})
+        tflops = json.loads(settled.read_text(encoding="utf-8"))["tflops"]
+        sized = replace(arm, share=1.0)
+        command = [arm.verb, *arm.configs, *arm.options, *sized.steps(tflops), *words, f"--run_dir={folder / arm.name}"]
+        spent += spend(folder / f"{arm.name}-cost.json", *command)
+        planned.append((sized, tflops))
+    return planned, spent
+
+
+def row(
+    run: FinishedRun, tflops: float, seconds: float, baselines: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """An entry's row; `met` says whether it kept to the budget."""
+    cells = {"entry": run.title, "parameters": run.parameters, "TFLOPs": round(tflops, 1), "steps": run.steps}
+    cells |= {"processor seconds": round(seconds), "MLM loss": run.figure("mlm_hidden_loss")}
+    cells |= {"RTD, area": run.figure("rtd_auc")} | run.score_cells()
+    best = {task: max(named[task] for named in baselines.values()) for task in TASKS}
+    above = [TASKS[task][0] for task in TASKS if run.scores[task]["min"][TASKS[task][1]] > best[task]]
+    return cells | {"every seed above both baselines": ", ".join(above) or "none", "met": seconds <= SECONDS}
+
+
+def baseline_scores(glue: Path, tuned: Mapping[str, Path]) -> dict[str, dict[str, float]]:
+    """Points by baseline and task: the most common label, and tf-idf with logistic regression or, for STS-B, cosine."""
+    scores: dict[str, dict[str, float]] = {"the most common label": {}, "tf-idf": {}}
+    for task, (folder, metric) in TASKS.items():
+        scores["the most common label"][task] = chance(task, glue / folder)
+        found = json.loads((tuned[task] / "results.json").read_text(encoding="utf-8")).get("baselines")
+        words = found and found["scores"]["logistic regression on tf-idf"]["dev"][metric]
+        scores["tf-idf"][task] = cosine(glue / folder, task) if words is None else words
+    return scores
+
+
+def cosine(folder: Path, task: str) -> float:
+    """Spearman's correlation, in points, of a similarity task's labels with the cosine of tf-idf vectors."""
+    import numpy as np
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    from bertzoo.tasks import metrics
+
+    train, dev = (GLUE[task].read(split, folder).examples for split in ("train", "dev"))
+    vectorizer = TfidfVectorizer(sublinear_tf=True).fit([text for one in train for text in one.texts])
+    first, second = (vectorizer.transform([one.texts[k] for one in dev]) for k in (0, 1))
+    return metrics.spearman(np.asarray(first.multiply(second).sum(1)).ravel(), np.array([one.label for one in dev]))
+
+
+def merged(out: Path, table: str, rows: Sequence[Mapping[str, Any]], key: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a result's table, with new ones instead of those with the same key, best mean first."""
+    old = json.loads(out.read_text(encoding="utf-8"))["tables"][table] if out.exists() else []
+    kept = {one[key]: one for one in [*old, *rows]}
+    yield from sorted(kept.values(), key=lambda one: -one["mean"])
+
+
+def main() -> None:
+    """Train and fine-tune an entry, and add its row."""
+    parser = results.parser("hour", __doc__)
+    parser.add_argument("entry", metavar="ENTRY", help="a name from configs/learning, or a .toml")
+    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files of text")
+    parser.add_argument("--glue", type=Path, required=True, help="the folder of CoLA, MRPC, STS-B and SST-2")
+    parser.add_argument("--runs", type=Path, default=Path("runs/hour"), help="where the runs are kept")
+    results.add_numbers(parser, seeds=3)
+    args: argparse.Namespace = parser.parse_args()
+    arms = chain(args.entry)
+    folder = args.runs / arms[-1].name
+    planned, seconds = train(arms, folder, args.text)
+    last, tflops = planned[-1]
+    last = replace(last, tasks=tuple(TUNING_BY_TASK))
+    tuned = {task: budget.tune(folder / last.name, task, args.glue, args.seeds) for task in last.tasks}
+    run = budget.finished(last, tflops, folder)
+    baselines = baseline_scores(args.glue, tuned)
+    entry = row(run, sum(each for _, each in planned), seconds, baselines)
+    simple = [
+        {"baseline": name}
+        | {f"{title}, {metric}": round(named[task], 1) for task, (title, metric) in TASKS.items()}
+        | {"mean": round(statistics.fmean(named.values()), 1)}
+        for name, named in baselines.items()
+    ]
+    results.write(
+        args.out,
+        [results.packages("jax"), f"commit {results.commit()}", f"{', '.join(path.name for path in args.text)}"],
+        {
+            "entries": list(merged(args.out, "entries", [entry], "entry")),
+            "baselines": list(merged(args.out, "baselines", simple, "baseline")),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""`benchmarks learning.hour`: what fits into the budget, and what an entry may contain."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.learning import hour
+from benchmarks.learning.budget_arms import MODELS
+from benchmarks.lib import program
+
+
+def linear(start: float, per_tflop: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a training cost `start` and so many processor seconds for each TFLOP of its steps."""
+    costs = iter(start + per_tflop * tflops for tflops in hour.TRIALS)
+    monkeypatch.setattr(hour, "spend", lambda *_: next(costs))
+
+
+def test_a_training_fills_its_share_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    linear(40.0, 60.0, monkeypatch)
+    tflops = hour.plan(replace(MODELS[0], share=0.5), 1000.0, tmp_path, [])
+    assert 40.0 + 60.0 * tflops == pytest.approx(1000.0 * (1 - hour.RESERVE))
+
+
+@pytest.mark.parametrize(("start", "per_tflop"), [(990.0, 60.0), (40.0, -1.0)])
+def test_no_training_is_planned_that_does_not_fit(start: float, per_tflop: float, tmp_path: Path, monkeypatch):
+    linear(start, per_tflop, monkeypatch)
+    with pytest.raises(SystemExit):
+        hour.plan(MODELS[0], 1000.0, tmp_path, [])
+
+
+@pytest.mark.parametrize("name", [arm.name for arm in MODELS if arm.tasks])
+def test_an_entry_trains_its_sources_within_the_budget(name: str):
+    arms = hour.chain(name)
+    assert arms[-1].name == name and not arms[0].source
+    assert [arm.source for arm in arms[1:]] == [arm.name for arm in arms[:-1]]
+    assert sum(arm.share for arm in arms) == pytest.approx(1)
+
+
+def test_an_interrupted_training_keeps_what_it_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = iter([0.0, 5.0, 5.0, 12.0])
+    outcomes = iter([KeyboardInterrupt(), None])
+
+    def run(*_: str) -> None:
+        if (outcome := next(outcomes)) is not None:
+            raise outcome
+
+    monkeypatch.setattr(hour, "_children", lambda: next(clock))
+    monkeypatch.setattr(program, "bertzoo", run)
+    with pytest.raises(KeyboardInterrupt):
+        hour.spend(tmp_path / "cost.json", "pretrain")
+    assert [hour.spend(tmp_path / "cost.json", "pretrain") for _ in range(2)] == [12.0, 12.0]
