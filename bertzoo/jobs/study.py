@@ -32,7 +32,7 @@ class Study:
 
     def __init__(self, trials: int, sampler: Sampler, seed: int | None):
         with needs_extra("--trials", "optuna"):
-            import optuna
+            import optuna  # pyright: ignore[reportMissingImports]
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._trials, self._choice = optuna, trials, (sampler, seed or 0)
         self._sampler = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
