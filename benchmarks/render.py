@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.lib import results, tables
 
 PAGES = Path(__file__).parents[1] / "docs"
-COUNTED = {"plans": "benchmarks.speed.plans"}  # files of which a module's `tables` computes the tables
+COUNTED = {"plans": "benchmarks.speed.plans"}  # result files whose tables a function `tables` of this module computes
 BLOCK = re.compile(r"(<!-- (source|table) ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -97,15 +97,15 @@ def train(arms: Sequence[Arm], folder: Path, text: Sequence[Path]) -> tuple[list
     if not (folder / "tokenise.json").exists():
         data = budget.corpus(text, arms[0].configs, folder)
         atomic.write_json(folder / "tokenise.json", {"corpus": str(data), "seconds": _children() - before})
-    made = json.loads((folder / "tokenise.json").read_text(encoding="utf-8"))
-    spent, planned = made["seconds"], []
+    tokenised = json.loads((folder / "tokenise.json").read_text(encoding="utf-8"))
+    spent, planned = tokenised["seconds"], []
     for arm in arms:
-        words = [f"--data.source={made['corpus']}"]
+        words = [f"--data.source={tokenised['corpus']}"]
         if arm.source:
             words.append(f"--{'teacher' if arm.verb == 'transfer' else 'from'}={folder / arm.source}")
         settled = folder / f"{arm.name}-tflops.json"
         if not settled.exists():
-            tflops = plan(arm, (SECONDS - made["seconds"]) * arm.share, folder, words)
+            tflops = plan(arm, (SECONDS - tokenised["seconds"]) * arm.share, folder, words)
             atomic.write_json(settled, {"tflops": tflops})
         tflops = json.loads(settled.read_text(encoding="utf-8"))["tflops"]
         sized = replace(arm, share=1.0)
@@ -132,8 +132,8 @@ def baseline_scores(glue: Path, tuned: Mapping[str, Path]) -> dict[str, dict[str
     scores: dict[str, dict[str, float]] = {"the most common label": {}, "tf-idf": {}}
     for task, (folder, metric) in TASKS.items():
         scores["the most common label"][task] = chance(task, glue / folder)
-        found = json.loads((tuned[task] / "results.json").read_text(encoding="utf-8")).get("baselines")
-        words = found and found["scores"]["logistic regression on tf-idf"]["dev"][metric]
+        simple = json.loads((tuned[task] / "results.json").read_text(encoding="utf-8")).get("baselines")
+        words = simple and simple["scores"]["logistic regression on tf-idf"]["dev"][metric]
         scores["tf-idf"][task] = cosine(glue / folder, task) if words is None else words
     return scores
 
@@ -154,8 +154,8 @@ def cosine(folder: Path, task: str) -> float:
 def merged(out: Path, table: str, rows: Sequence[Mapping[str, Any]], key: str) -> Iterator[Mapping[str, Any]]:
     """The rows of a result's table, with new ones instead of those with the same key, best mean first."""
     old = json.loads(out.read_text(encoding="utf-8"))["tables"][table] if out.exists() else []
-    kept = {one[key]: one for one in [*old, *rows]}
-    yield from sorted(kept.values(), key=lambda one: -one["mean"])
+    by_key = {one[key]: one for one in [*old, *rows]}
+    yield from sorted(by_key.values(), key=lambda one: -one["mean"])
 
 
 def main() -> None:

@@ -30,9 +30,9 @@ def pipeline_differences(model: Path, texts: list[str]) -> int:
         bertzoo("convert", str(model), str(theirs), "--to=huggingface")
     pipeline = transformers.pipeline("token-classification", str(theirs), aggregation_strategy="first", device="cpu")
     different = 0
-    for text, ours in zip(texts, library.predict(str(theirs), texts, aggregation="first"), strict=True):
-        found = [(one["start"], one["end"], one["label"]) for one in ours["entities"]]
-        different += found != [(one["start"], one["end"], one["entity_group"]) for one in pipeline(text)]
+    for text, prediction in zip(texts, library.predict(str(theirs), texts, aggregation="first"), strict=True):
+        entities = [(one["start"], one["end"], one["label"]) for one in prediction["entities"]]
+        different += entities != [(one["start"], one["end"], one["entity_group"]) for one in pipeline(text)]
     return different
 
 
@@ -56,9 +56,9 @@ def main() -> None:
     learnt = finetune(words, run)
     rows = []
     for name, path in {"the run, float32": run, **litert_files(run, 128)}.items():
-        found = scores(path, args.runs / "test.conll")
+        points = scores(path, args.runs / "test.conll")
         cells = {"model": name, "MB": round(path.stat().st_size / 1e6, 1) if path.is_file() else None}
-        rows.append(cells | {key: round(found[f"entity_{key}"], 1) for key in ("f1", "precision", "recall")})
+        rows.append(cells | {key: round(points[f"entity_{key}"], 1) for key in ("f1", "precision", "recall")})
     texts = [" ".join(line.split()[0] for line in tweet.splitlines()) for tweet in parts["test"]]
     different = pipeline_differences(run, texts)
     agreement = {"texts": len(texts), "other entities in transformers' pipeline": different}

@@ -124,8 +124,8 @@ class Counts:
 
     def compiled(self, name: str, slice_: str) -> dict[int, compiled.CompiledStep]:
         """What the compiler allocated for the steps of a plan, by stage."""
-        found = [one for one in self.record["compiled"] if (one["plan"], one["slice"]) == (name, slice_)]
-        return {one["stage"]: compiled.parse_result(one["result"]) for one in found}
+        stages = [one for one in self.record["compiled"] if (one["plan"], one["slice"]) == (name, slice_)]
+        return {one["stage"]: compiled.parse_result(one["result"]) for one in stages}
 
     def plan(self, name: str, slice_: str) -> list[StagePlan]:
         """The stages of a plan on a slice; none if the plan was not counted on as many devices."""
@@ -299,8 +299,8 @@ def main() -> None:
             except ConfigError:  # the batch does not divide over the slice
                 continue
             if new:
-                kept = [step for step in record["steps"] if (step["plan"], step["devices"]) != key]
-                record["steps"] = [*kept, *new]
+                others = [step for step in record["steps"] if (step["plan"], step["devices"]) != key]
+                record["steps"] = [*others, *new]
                 if isinstance(recipe, Pretrain) and name in shipped("pretrain"):
                     record["electra"][name] = train_flops(recipe)
                 done.add(key)
@@ -323,7 +323,7 @@ def compile_steps(record: dict[str, Any], name: str, slice_: str) -> None:
     counts = Counts(record)
     if len(counts.compiled(name, slice_)) == len(counts.plan(name, slice_)):
         return
-    found = compiled.compile_stages(recipe_of(name), chips.parse_topology(slice_), compiled.result_folder())
-    for stage, step in found.items():
+    steps = compiled.compile_stages(recipe_of(name), chips.parse_topology(slice_), compiled.result_folder())
+    for stage, step in steps.items():
         one = {"plan": name, "slice": slice_, "stage": stage, "libtpu": importlib.metadata.version("libtpu")}
         record["compiled"].append({**one, "result": dataclasses.asdict(step)})

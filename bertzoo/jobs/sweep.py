@@ -46,7 +46,7 @@ Grids = dict[str, dict[str, Any]]  # by task, the values of each option, as text
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The numbers between two, of which a study draws an option's value; whole numbers if both are.
+    """The numbers from `low` to `high`, from which a study draws an option's value; whole numbers if both are whole.
 
     log: whether it draws the logarithm uniformly.
     """

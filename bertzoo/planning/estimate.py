@@ -342,7 +342,7 @@ def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
 def plan_stage(
     recipe: Recipe, built: Experiment, index: int, topology: Topology, compiled_step: CompiledStep | None
 ) -> StagePlan:
-    """Plan the training stage `index` of a recipe, built on a slice; compiled_step: the compiler's figures, or None."""
+    """Plan the training stage `index` of a recipe, built on a slice; compiled_step: the compiler's results, or None."""
     counts = count_step(recipe, built, index, (topology.chip.mxu,), topology.slices)
     plan = time_step(recipe, index, counts, topology, compiled_step)
     advice = _advice(recipe, built, index, counts.memory, topology, plan.fits)
@@ -373,7 +373,7 @@ def count_step(recipe: Recipe, built: Experiment, index: int, widths: Iterable[i
 def time_step(
     recipe: Recipe, index: int, counts: StepCounts, topology: Topology, compiled_step: CompiledStep | None = None
 ) -> StagePlan:
-    """Plan a counted step on a slice, without name and advice; compiled_step: the compiler's figures, or None."""
+    """Plan a counted step on a slice, without name and advice; compiled_step: the compiler's results, or None."""
     stage, chip, memory = recipe.stages[index], topology.chip, counts.memory
     if compiled_step is not None:
         fits = compiled_step.fits
