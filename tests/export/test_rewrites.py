@@ -98,11 +98,7 @@ ATTENDING = ["bert", "squeezebert", "convbert-span", "convbert-dynamic", "bottle
 REWRITES: dict[Callable, list[str]] = {
     rewrites.fold_scale: [*ATTENDING, "mobilebert", "schubert"],
     rewrites.fold_no_norm: [name for name, (model, _) in CASES.items() if getattr(model, "norm", "") == "no_norm"],
-    rewrites.first_token: [
-        name
-        for name, (_, head) in EVERY.items()
-        if head.kind == "sequence_classification" or getattr(head, "pooling", "") == "first"
-    ],
+    rewrites.first_token: [name for name, (_, head) in EVERY.items() if getattr(head, "pooling", "") == "first"],
     rewrites.keep_groups_apart: ["squeezebert", "convbert-span", "bottleneck-grouped", "bottleneck-mixed-grouped"],
 }
 
