@@ -107,6 +107,16 @@ CASES: dict[str, tuple[Any, Any]] = {
         TokenClassification(labels=("x", "y"), hidden="gelu"),
     ),
     "modernbert-masked": (ModernBert(**SIZES, **LAYERS, window=4), MaskedLanguageModel()),
+    "modernbert-grouped": (
+        ModernBert(**SIZES, **LAYERS, bottleneck_size=16, feed_forward_groups=2, attention=attention.GroupedHeads()),
+        SequenceClassification(hidden="gelu"),
+    ),
+    "modernbert-mixed": (
+        ModernBert(
+            **SIZES, **LAYERS | {"feed_forward_size": (20, 14)}, window=4, attention=attention.MixedHeads(kernel_size=3)
+        ),
+        MaskedLanguageModel(),
+    ),
     "bert": (Bert(**SIZES, **LAYERS), SentenceEmbedding(projection=14, activation="tanh", size=8)),
 }
 WINDOWED = SqueezeBert(**SIZES, **LAYERS, kernel_size=3, dilation=2, stride=3)

@@ -173,14 +173,16 @@ def rotate(x: Tensor, theta: float) -> Tensor:
 
 class RotaryAttention(Part):
     def forward(self, x: Tensor, mask: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        far, value = None, self.value(x if values is None else values)
-        query, key = rotate(self.query(x), self.theta), rotate(self.key(x), self.theta)
+        far, query, value = None, self.query(x), self.value(x if values is None else values)
         if self.reach is not None:
             places = torch.arange(x.shape[1], device=x.device)
             far = (places[:, None] - places).abs() > self.reach
-        context, probabilities = attend(query, key, value, mask, self.dropout, far)
+        rotated, key = rotate(query, self.theta), rotate(self.key(x), self.theta)
+        context, probabilities = attend(rotated, key, value, mask, self.dropout, far)
         if far is not None:  # padding that sees no token gets 0
             context = context * (~far & (mask[:, None] > 0)).any(-1)[..., None, None]
+        if self.convolution is not None:
+            context = torch.cat([context, self.convolution(x, query, mask)], 2)
         return self.dropout(self.output(context)), probabilities
 
 
@@ -257,9 +259,11 @@ class GatedFeedForward(Part):
 
 class PreNormLayer(Part):
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        attended, probabilities = self.attention(x if self.attention_norm is None else self.attention_norm(x), mask)
-        x = x + attended
-        x = x + self.feed_forward(self.feed_forward_norm(x))
+        b = x if self.bottleneck is None else self.bottleneck(x)
+        attended, probabilities = self.attention(b if self.attention_norm is None else self.attention_norm(b), mask)
+        b = b + attended
+        b = b + self.feed_forward(self.feed_forward_norm(b))
+        x = b if self.output is None else x + self.output(b)
         return x if self.output_norm is None else self.output_norm(x), probabilities
 
 

@@ -1,25 +1,33 @@
 """ModernBERT (Warner et al. 2024), https://arxiv.org/abs/2412.13663; Ettin (Weller et al. 2025) has smaller ones."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
+from bertzoo.models.attention import AttentionKind, DenseHeads
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import Backbone, LayerFactory, ModelConfig, layer_factory
+from bertzoo.models.parts import (
+    Backbone,
+    FeedForwardSize,
+    LayerFactory,
+    ModelConfig,
+    check_divides,
+    check_feed_forward_size,
+    check_sizes,
+    layer_factory,
+    per_layer,
+)
 from bertzoo.nn import (
+    Bottleneck,
     Dropout,
     Embedding,
     Encoder,
     GatedFeedForward,
-    Linear,
     MaskedHead,
     PreNormLayer,
     RotaryAttention,
-    ScaleNorm,
     TruncatedNormal,
 )
 
@@ -30,6 +38,10 @@ class ModernBert(ModelConfig):
 
     Positions are rotations of queries and keys. Every `global_every`-th layer, from the first, sees all tokens; the
     others see `window` // 2 on either side. The pooled output is the first token's state itself.
+
+    Four fields bring the ideas of other papers into these layers: `attention` (SqueezeBERT's groups, ConvBERT's heads),
+    `feed_forward_groups` (SqueezeBERT), `bottleneck_size` (MobileBERT) and a list as `feed_forward_size` (schuBERT).
+    Convolution heads see as many tokens in every layer. Only grouped convolutions have biases.
     """
 
     kind: Literal["modernbert"] = "modernbert"
@@ -37,7 +49,12 @@ class ModernBert(ModelConfig):
     hidden_size: int = 768
     layers: int = 22
     heads: int = 12
-    feed_forward_size: int = 1152  # of each half of the gated feed-forward
+    # width of each half of the gated feed-forward; one for all layers, or a list with one per layer
+    feed_forward_size: FeedForwardSize = 1152
+    feed_forward_groups: int = 1  # groups of the feed-forward's maps; 1 in the paper
+    # width inside a layer, a multiple of heads; "none", as in the paper: hidden_size
+    bottleneck_size: int | None = None
+    attention: AttentionKind = field(default_factory=DenseHeads)  # dense in the paper; queries and keys are rotated
     max_positions: int = 8192
     global_every: int = 3  # layers from one that sees all tokens to the next
     window: int = 128  # tokens that the other layers see, half of them on either side
@@ -50,12 +67,30 @@ class ModernBert(ModelConfig):
     norm_epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hidden_size // self.heads % 2:
+        check_sizes(self)
+        name = "hidden_size" if self.bottleneck_size is None else "bottleneck_size"
+        self.attention.check(name, self._width, self._width, self.heads)
+        check_divides(name, self._width, feed_forward_groups=self.feed_forward_groups)
+        check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
+        if self._width // self.heads % 2:
             raise ConfigError(
-                f"heads = {self.heads} of hidden_size = {self.hidden_size} have {self.hidden_size // self.heads} "
+                f"heads = {self.heads} of {name} = {self._width} have {self._width // self.heads} "
                 "features, an odd number, which rotations cannot pair. Change one of the two."
             )
+        for key in ("kernel_size", "stride") if self.attention.kind == "grouped" else ():
+            if (value := getattr(self.attention, key)) > 1:
+                raise ConfigError(
+                    f"attention.{key} = {value} is not supported where keys are rotated. Use attention.{key} = 1."
+                )
+
+    @property
+    def _width(self) -> int:
+        return self.bottleneck_size or self.hidden_size
+
+    @property
+    def padding_seen(self) -> int:
+        """Number of padding tokens that affect a row's last token through all convolutions."""
+        return self.layers * getattr(self.attention, "padding_seen", 0)
 
     @property
     def token_types(self) -> int:
@@ -68,62 +103,63 @@ class ModernBert(ModelConfig):
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding without positions and the layers; the last layer ends with the final norm."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        word = make.word_table(self.vocab_size, self.hidden_size)
+        make = self._factory(compute)
         embedding = Embedding(
-            word=word, position=None, token_type=None, norm=self._norm(make, "embed"), dropout=Dropout(self.dropout)
+            word=make.word_table(self.vocab_size, self.hidden_size),
+            position=None,
+            token_type=None,
+            norm=make.norm("embed"),
+            dropout=Dropout(self.dropout),
         )
-        layers = tuple(self._layer(make, number) for number in range(self.layers))
+        sizes = per_layer(self.feed_forward_size, self.layers)
+        layers = tuple(self._layer(make, number, size) for number, size in enumerate(sizes))
         return Backbone(embedding=embedding, encoder=Encoder(layers=layers), pooler=None)
 
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, tied to the word embeddings, without biases but those of the entries."""
-        head: MaskedHead = super().masked_head(compute)  # type: ignore[assignment]
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        dense = self._linear(make, self.hidden_size, "model", "embed", init=self._narrow)
-        return head.clone(dense=dense, norm=self._norm(make, "embed"))
+        head = self._factory(compute).masked_head(self.vocab_size, self.hidden_size, self.activation)
+        return head.clone(dense=self._narrow(head.dense))
 
     def hidden_layer(self, compute: Compute) -> tuple[nn.Module, nn.Module]:
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        dense = self._linear(make, self.hidden_size, "model", "pooled", init=self._narrow)
-        return dense, self._norm(make, "pooled")
+        make = self._factory(compute)
+        return self._narrow(make.dense(self.hidden_size, "model", "pooled")), make.norm("pooled")
 
-    @property
-    def _narrow(self) -> TruncatedNormal:
-        return TruncatedNormal(self.initializer_range / (2 * self.layers) ** 0.5)
+    def _factory(self, compute: Compute) -> LayerFactory:
+        return layer_factory(compute, self.initializer_range, self.norm_epsilon, biases=False)
 
-    def _linear(
-        self, make: LayerFactory, features: int | tuple[int, ...], *axes: str, init: Callable | None = None
-    ) -> Linear:
-        dense = make.dense(features, *axes, init=init)
-        return Linear(features=dense.features, axes=dense.axes, kernel_init=dense.kernel_init, dtype=dense.dtype)
+    def _narrow(self, layer: Any) -> Any:
+        """Return the layer with the smaller initial weights of those that write to the residual stream."""
+        return layer.clone(kernel_init=TruncatedNormal(self.initializer_range / (2 * self.layers) ** 0.5))
 
-    def _norm(self, make: LayerFactory, axis: str = "model") -> ScaleNorm:
-        return ScaleNorm(epsilon=make.norm_epsilon, axis=axis, dtype=make.compute.jax_dtype)
-
-    def _layer(self, make: LayerFactory, number: int) -> PreNormLayer:
-        is_global, inner = number % self.global_every == 0, (self.heads, self.hidden_size // self.heads)
-        project = partial(self._linear, make, inner, "model", "heads", "head_size")
+    def _layer(self, make: LayerFactory, number: int, size: int) -> PreNormLayer:
+        is_global, narrower = number % self.global_every == 0, self.bottleneck_size is not None
+        built: Any = self.attention.build(make, self._width, self.heads, self.attention_dropout)
         attention = RotaryAttention(
-            query=project(),
-            key=project(),
-            value=project(),
-            output=self._linear(make, self.hidden_size, "heads", "head_size", "model", init=self._narrow),
-            dropout=Dropout(self.attention_dropout),
+            query=built.query,
+            key=built.key,
+            value=built.value,
+            output=self._narrow(built.output),
+            dropout=built.dropout,
             theta=self.global_theta if is_global else self.local_theta,
             reach=None if is_global else self.window // 2,
+            convolution=getattr(built, "convolution", None),
         )
+        maps = make.feed_forward(self._width, size, self.activation, self.feed_forward_groups)
         feed_forward = GatedFeedForward(
-            intermediate=self._linear(make, self.feed_forward_size, "model", "feed_forward"),
-            gate=self._linear(make, self.feed_forward_size, "model", "feed_forward"),
-            output=self._linear(make, self.hidden_size, "feed_forward", "model", init=self._narrow),
+            intermediate=maps.intermediate,
+            gate=maps.intermediate.clone(),
+            output=self._narrow(maps.output),
             activation=ACTIVATIONS[self.activation],
             dropout=Dropout(self.dropout),
         )
         return make.recomputed(PreNormLayer)(
-            attention_norm=self._norm(make) if number else None,
+            attention_norm=make.norm() if number and not narrower else None,  # a norm comes just before
             attention=attention,
-            feed_forward_norm=self._norm(make),
+            feed_forward_norm=make.norm(),
             feed_forward=feed_forward,
-            output_norm=self._norm(make) if number == self.layers - 1 else None,
+            output_norm=make.norm() if number == self.layers - 1 else None,
+            bottleneck=Bottleneck(dense=make.dense(self._width, "model", "bottleneck"), norm=make.norm())
+            if narrower
+            else None,
+            output=self._narrow(make.dense(self.hidden_size, "bottleneck", "model")) if narrower else None,
         )

@@ -22,8 +22,10 @@ from bertzoo.nn import (
     Grouped,
     Layer,
     LayerNorm,
+    Linear,
     MaskedHead,
     OnlyRow,
+    ScaleNorm,
     SelfAttention,
     Table,
     TruncatedNormal,
@@ -95,16 +97,21 @@ class ModelConfig:
 
 
 class LayerFactory(NamedTuple):
-    """Builds the layers of one model from the settings that they share: computation, initialiser and norm epsilon."""
+    """Builds the layers of one model from the settings that they share: computation, initialiser and norm epsilon.
+
+    biases: whether dense layers and norms have biases; grouped convolutions always do.
+    """
 
     compute: Compute
     kernel_init: Callable
     norm_epsilon: float
+    biases: bool = True
 
     def dense(self, features: int | tuple[int, ...], *axes: str, init: Callable | None = None) -> Dense:
         """Build an affine map to `features`. axes: kernel axis names, inputs first. init: replaces `kernel_init`."""
         features = (features,) if isinstance(features, int) else features
-        return Dense(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
+        kind = Dense if self.biases else Linear
+        return kind(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
 
     def grouped(self, features: int | tuple[int, ...], groups: int, **window: Any) -> Grouped:
         """Build a grouped convolution with output channels `features`. window: Grouped's; by default one token."""
@@ -118,7 +125,8 @@ class LayerFactory(NamedTuple):
         )
 
     def norm(self, axis: str = "model") -> LayerNorm:
-        return LayerNorm(epsilon=self.norm_epsilon, axis=axis, dtype=self.compute.jax_dtype)
+        kind = LayerNorm if self.biases else ScaleNorm
+        return kind(epsilon=self.norm_epsilon, axis=axis, dtype=self.compute.jax_dtype)
 
     def table(self, rows: int, features: int, axis: str, width: str = "embed") -> Table:
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
@@ -227,9 +235,9 @@ class LayerFactory(NamedTuple):
         )
 
 
-def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: float) -> LayerFactory:
+def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: float, biases: bool = True) -> LayerFactory:
     """Return a factory that draws kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
-    return LayerFactory(compute, TruncatedNormal(initializer_range), norm_epsilon)
+    return LayerFactory(compute, TruncatedNormal(initializer_range), norm_epsilon, biases)
 
 
 def logit() -> Dense:

@@ -112,10 +112,12 @@ class RotaryAttention(SelfAttention):
     """Self-attention with rotary positions, whose dropout acts on the output too.
 
     theta: base of the rotations. reach: tokens on either side that a token sees; None for all (ModernBERT §2.1.2).
+    convolution: further heads, as in `MixedAttention`; they read the query before its rotation.
     """
 
     theta: float
     reach: int | None
+    convolution: nn.Module | None = None
 
     def __call__(
         self,
@@ -127,14 +129,18 @@ class RotaryAttention(SelfAttention):
     ) -> tuple[jax.Array, jax.Array]:
         places_1M = jnp.arange(x_BLD.shape[1])[None]
         read_BR = places_1M if positions_BR is None else positions_BR
-        query_BLHK = rotate(self.query(take_tokens(x_BLD, positions_BR)), read_BR, self.theta)
+        query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
+        rotated_BLHK = rotate(query_BLHK, read_BR, self.theta)
         key_BMHK = rotate(self.key(x_BLD), places_1M, self.theta)
         value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
-        arguments = query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train
+        arguments = rotated_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train
         if self.reach is None or self.reach >= x_BLD.shape[1] - 1:
             context_BLHJ, seen_BHLM = attend(*arguments)
         else:
             context_BLHJ, seen_BHLM = attend_near(*arguments, self.reach, positions_BR)
+        if self.convolution is not None:
+            convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL, positions_BR)
+            context_BLHJ = jnp.concatenate([context_BLHJ, convolved_BLHJ], axis=2)
         return self.dropout(self.output(context_BLHJ), train), seen_BHLM
 
 
@@ -155,7 +161,8 @@ class PreNormLayer(nn.Module):
     """A layer with norms before its sublayers: x (B,L,D), mask (B,L) -> (B,L,D) and the probabilities (B,H,L,L).
 
     x = x + attention(attention_norm(x)); x = x + feed_forward(feed_forward_norm(x)); then `output_norm`, which the last
-    layer has. With `positions_BR`, only the R tokens at these positions are computed, as in `Layer`.
+    layer has. With `bottleneck`, (B,L,D) -> (B,L,I), the two sums b are I wide: x = x + output(b), from b =
+    bottleneck(x). With `positions_BR`, only the R tokens at these positions are computed, as in `Layer`.
     """
 
     attention_norm: nn.Module | None
@@ -163,12 +170,16 @@ class PreNormLayer(nn.Module):
     feed_forward_norm: nn.Module
     feed_forward: nn.Module
     output_norm: nn.Module | None
+    bottleneck: nn.Module | None = None
+    output: nn.Module | None = None
 
     def __call__(
         self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        normed_BLD = x_BLD if self.attention_norm is None else self.attention_norm(x_BLD)
-        attended_BLD, seen_BHLM = self.attention(normed_BLD, mask_BL, train, positions_BR=positions_BR)
-        x_BLD = take_tokens(x_BLD, positions_BR) + attended_BLD
-        x_BLD = x_BLD + self.feed_forward(self.feed_forward_norm(x_BLD), train)
+        b_BLI = x_BLD if self.bottleneck is None else self.bottleneck(x_BLD)
+        normed_BLI = b_BLI if self.attention_norm is None else self.attention_norm(b_BLI)
+        attended_BLI, seen_BHLM = self.attention(normed_BLI, mask_BL, train, positions_BR=positions_BR)
+        b_BLI = take_tokens(b_BLI, positions_BR) + attended_BLI
+        b_BLI = b_BLI + self.feed_forward(self.feed_forward_norm(b_BLI), train)
+        x_BLD = b_BLI if self.output is None else take_tokens(x_BLD, positions_BR) + self.output(b_BLI)
         return x_BLD if self.output_norm is None else self.output_norm(x_BLD), seen_BHLM

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import parameter_axes, parameter_shapes
-from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, SchuBert, SqueezeBert, Static
+from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, ModernBert, SchuBert, SqueezeBert, Static
 from bertzoo.models.parts import FeedForwardSize, per_layer
 
 Sizes = Mapping[str, int]  # {name of a dimension: size}
@@ -26,7 +26,7 @@ LETTERS = {
     "v": "the size of a head's values",
 }
 EVERY_LAYER_ITS_OWN = Bert | SchuBert
-EVERY_FEED_FORWARD_ITS_OWN = ConvBert | MobileBert | SqueezeBert
+EVERY_FEED_FORWARD_ITS_OWN = ConvBert | MobileBert | ModernBert | SqueezeBert
 
 
 def cuttable(model: Model) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
     if axis == "head_size":
         return f"{owner}/k" if part in ("query", "key") else f"{owner}/v"
     inside = owner.rpartition("/")[2].startswith("feed_forward")
-    grouped = inside and (axis, part) in (("group_out", "intermediate"), ("group_in", "output"))
+    grouped = inside and (axis, part) in (("group_out", "intermediate"), ("group_out", "gate"), ("group_in", "output"))
     return f"{owner}/f" if axis == "feed_forward" or grouped else ""
 
 

@@ -94,12 +94,18 @@ def test_the_rewritten_graph_equals_the_model(name: str) -> None:
     assert_equal(rewrites.optimised(graphs(name)[1]), name)
 
 
-ATTENDING = ["bert", "squeezebert", "convbert-span", "convbert-dynamic", "bottleneck-mixed-grouped"]
+ATTENDING = ["bert", "modernbert-mixed", "squeezebert", "convbert-span", "convbert-dynamic", "bottleneck-mixed-grouped"]
 REWRITES: dict[Callable, list[str]] = {
     rewrites.fold_scale: [*ATTENDING, "mobilebert", "schubert"],
     rewrites.fold_no_norm: [name for name, (model, _) in CASES.items() if getattr(model, "norm", "") == "no_norm"],
     rewrites.first_token: [name for name, (_, head) in EVERY.items() if getattr(head, "pooling", "") == "first"],
-    rewrites.keep_groups_apart: ["squeezebert", "convbert-span", "bottleneck-grouped", "bottleneck-mixed-grouped"],
+    rewrites.keep_groups_apart: [
+        "squeezebert",
+        "convbert-span",
+        "bottleneck-grouped",
+        "bottleneck-mixed-grouped",
+        "modernbert-grouped",
+    ],
 }
 
 

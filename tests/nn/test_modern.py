@@ -10,8 +10,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from bertzoo.conversion.attributes import build_config_json
+from bertzoo.conversion.family import Inexpressible
+from bertzoo.conversion.modernbert import FAMILY
 from bertzoo.core.errors import ConfigError
+from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Compute, ModernBert
+from bertzoo.models.attention import GroupedHeads, MixedHeads
 from bertzoo.nn import Dropout
 from bertzoo.nn.modern import RotaryAttention, attend_near, rotate
 
@@ -109,6 +114,60 @@ def test_the_layers_that_see_all_tokens_and_the_final_norm():
     assert [layer.output_norm is None for layer in layers] == [True, True, True, True, False]
 
 
-def test_heads_of_an_odd_size_cannot_be_rotated():
-    with pytest.raises(ConfigError, match="heads = 2 of hidden_size = 6"):
-        ModernBert(hidden_size=6, heads=2)
+def test_the_layers_of_four_papers_in_modernbert():
+    """Groups, a bottleneck, half of the heads as convolutions, and a width for each layer's feed-forward."""
+    small: Any = {"vocab_size": 50, "hidden_size": 16, "layers": 2, "heads": 2}
+    shapes = parameter_shapes(
+        ModernBert(
+            **small, bottleneck_size=8, feed_forward_size=(6, 4), feed_forward_groups=2, attention=GroupedHeads()
+        ),
+        MaskedLanguageModel(),
+    )
+    layer = {path.removeprefix("encoder/layers_1/"): shape for path, shape in shapes.items() if "layers_1" in path}
+    assert {path: shape for path, shape in layer.items() if not path.endswith("bias")} == {
+        "bottleneck/dense/kernel": (16, 8),
+        "bottleneck/norm/scale": (8,),
+        "attention/query/kernel": (1, 2, 8),
+        "attention/key/kernel": (1, 2, 8),
+        "attention/value/kernel": (1, 2, 8),
+        "attention/output/kernel": (1, 8, 8),
+        "feed_forward_norm/scale": (8,),
+        "feed_forward/intermediate/kernel": (1, 4, 4),
+        "feed_forward/gate/kernel": (1, 4, 4),
+        "feed_forward/output/kernel": (1, 2, 8),
+        "output/kernel": (8, 16),
+        "output_norm/scale": (16,),
+    }
+    shapes = parameter_shapes(ModernBert(**small, attention=MixedHeads(kernel_size=3)), MaskedLanguageModel())
+    attention = {path.split("/attention/")[1]: shape for path, shape in shapes.items() if "layers_1/attention/" in path}
+    assert attention["query/kernel"] == (16, 1, 8)
+    assert attention["convolution/kernel_generator/kernel"] == (8, 1, 3)
+    assert attention["output/kernel"] == (2, 8, 16)
+    assert not any(path.endswith("bias") for path in attention)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"hidden_size": 6, "heads": 2}, "heads = 2 of hidden_size = 6"),
+        ({"bottleneck_size": 9, "heads": 3}, "heads = 3 of bottleneck_size = 9"),
+        ({"attention": GroupedHeads(kernel_size=3)}, "attention.kernel_size = 3"),
+        ({"attention": GroupedHeads(stride=2)}, "attention.stride = 2"),
+        ({"feed_forward_groups": 5}, "feed_forward_groups = 5"),
+        ({"feed_forward_size": (8, 8)}, "lists 2 sizes"),
+        ({"hidden_size": 0}, "hidden_size = 0"),
+    ],
+)
+def test_refused_sizes(fields, said):
+    with pytest.raises(ConfigError, match=said):
+        ModernBert(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"attention": MixedHeads()}, {"bottleneck_size": 96}, {"feed_forward_groups": 2}, {"feed_forward_size": (8, 4)}],
+)
+def test_hugging_face_has_no_class_for_these_layers(fields):
+    model = ModernBert(**{"layers": 2} | fields)
+    with pytest.raises(Inexpressible):
+        build_config_json(FAMILY, model, MaskedLanguageModel())

@@ -86,7 +86,10 @@ def test_cut_equals_masked(case, letters):
 
 
 @pytest.mark.parametrize(
-    "case", quick(["squeezebert", "squeezebert-uneven", "convbert-span", "mobilebert"], "squeezebert-uneven")
+    "case",
+    quick(
+        ["squeezebert", "squeezebert-uneven", "convbert-span", "mobilebert", "modernbert-grouped"], "squeezebert-uneven"
+    ),
 )
 def test_every_layer_has_a_feed_forward_size_of_its_own(case, tmp_path):
     model, head = CASES[case]

@@ -113,6 +113,8 @@ def _layer(module: Any, params: Params) -> AnyGraphLayer:
             attention_norm=norms.get("attention_norm"),
             feed_forward_norm=norms["feed_forward_norm"],
             output_norm=norms.get("output_norm"),
+            bottleneck=None if module.bottleneck is None else _narrow(module.bottleneck, params["bottleneck"]),
+            output=None if module.output is None else _affine(module.output, params["output"]),
         )
     if not isinstance(module, nn.BottleneckLayer):
         raise _unknown(module)
@@ -157,9 +159,9 @@ def _attention(module: Any, params: Params, values: str = "source") -> Attention
         _projection(name, getattr(module, name), params[name], reads)
         for name, reads in (("query", "source"), ("key", "source"), ("value", values))
     ]
-    convolution = None
-    if isinstance(module, nn.MixedAttention):
-        convolution, more = _convolution(module.convolution, params["convolution"])
+    convolution = getattr(module, "convolution", None)
+    if convolution is not None:
+        convolution, more = _convolution(convolution, params["convolution"])
         projections += more
     heads_, size = module.query.features
     rotary = isinstance(module, nn.RotaryAttention)
@@ -192,9 +194,9 @@ def _convolution(module: Any, params: Params) -> tuple[Dynamic | Fixed, Sequence
     else:
         span_key = params["span_key"]
         key = _separable(module.span_key.pointwise, span_key["depthwise"], span_key["pointwise"])
-    window = params["kernel_generator"]["bias"].shape[-1]
-    generator = _affine(module.kernel_generator, params["kernel_generator"])
-    return Dynamic(span_key=key, generator=generator, window=window, mask_padding=mask_padding), projections
+    generator, window = module.kernel_generator, module.kernel_generator.features[-1]
+    kernels = _affine(generator, params["kernel_generator"])
+    return Dynamic(span_key=key, generator=kernels, window=window, mask_padding=mask_padding), projections
 
 
 def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params) -> SeparableMap:

@@ -66,7 +66,10 @@ class GraphLayer(struct.PyTreeNode):
 
 
 class GraphPreNormLayer(struct.PyTreeNode):
-    """ModernBERT layer like nn.PreNormLayer, (L,D) -> (R,D), with R as in GraphLayer."""
+    """ModernBERT layer like nn.PreNormLayer, (L,D) -> (R,D), with R as in GraphLayer.
+
+    Without `bottleneck` and `output`, the layer's inner width I is D.
+    """
 
     attention_norm: Any
     attention: Attention
@@ -75,13 +78,18 @@ class GraphPreNormLayer(struct.PyTreeNode):
     output_norm: Any
     attention_sum: Any = Residual()
     feed_forward_sum: Any = Residual()
+    bottleneck: Map | None = None
+    output: Map | None = None
+    output_sum: Any = Residual()
     first: bool = struct.field(pytree_node=False, default=False)
 
     def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
         rows = 1 if self.first else len(x_LD)
-        normed_LD = x_LD if self.attention_norm is None else self.attention_norm(x_LD)
-        x_RD = self.attention_sum.join(x_LD[:rows], self.attention(normed_LD, normed_LD, masked_M, mask_L, rows))
-        x_RD = self.feed_forward_sum.join(x_RD, self.feed_forward(self.feed_forward_norm(x_RD)))
+        b_LI = x_LD if self.bottleneck is None else self.bottleneck(x_LD)
+        normed_LI = b_LI if self.attention_norm is None else self.attention_norm(b_LI)
+        b_RI = self.attention_sum.join(b_LI[:rows], self.attention(normed_LI, normed_LI, masked_M, mask_L, rows))
+        b_RI = self.feed_forward_sum.join(b_RI, self.feed_forward(self.feed_forward_norm(b_RI)))
+        x_RD = b_RI if self.output is None else self.output_sum.join(x_LD[:rows], self.output(b_RI))
         return x_RD if self.output_norm is None else self.output_norm(x_RD)
 
 

@@ -100,6 +100,9 @@ def _each_residual(layer: Any, function: Callable[[Any, Any], tuple[Any, Any]]) 
     for name in ("attention", "feed_forward")[: 1 if isinstance(layer, GraphBottleneckLayer) else 2]:
         part, norm = function(getattr(layer, name), getattr(layer, f"{name}_{after}"))
         layer = layer.replace(**{name: part, f"{name}_{after}": norm})
+    if isinstance(layer, GraphPreNormLayer) and layer.output is not None:
+        output, output_sum = function(layer.output, layer.output_sum)
+        return layer.replace(output=output, output_sum=output_sum)
     if not isinstance(layer, GraphBottleneckLayer):
         return layer
     pairs = [function(*pair) for pair in zip(layer.feed_forwards, layer.feed_forward_norms, strict=True)]
@@ -161,7 +164,8 @@ def keep_groups_apart(graph: Graph) -> Graph:
         if isinstance(part, layers.GroupedAffine):
             return layers.Concat(parts=_dense(part))
         if isinstance(part, layers.GraphFeedForward):
-            return _feed_forward_apart(part.replace(intermediate=apart(part.intermediate), output=apart(part.output)))
+            maps = {name: apart(getattr(part, name)) for name in ("intermediate", "gate", "output")}
+            return _feed_forward_apart(part.replace(**maps))
         if isinstance(part, Projection):
             return part.replace(map=apart(part.map))
         if isinstance(part, Attention):
@@ -202,13 +206,15 @@ def _attention_apart(part: Attention) -> AttentionSideBySide:
 
 
 def _feed_forward_apart(part: layers.GraphFeedForward) -> Any:
-    first, second = part.intermediate, part.output
-    if not (isinstance(first, layers.Concat) and isinstance(second, layers.Concat)):
+    maps = {name: getattr(part, name) for name in ("intermediate", "gate", "output")}
+    split = {name: each.parts for name, each in maps.items() if isinstance(each, layers.Concat)}
+    if (
+        split.keys() != {name for name, each in maps.items() if each is not None}
+        or len(set(map(len, split.values()))) > 1
+    ):
         return part
-    if len(first.parts) != len(second.parts):
-        return part
-    pairs = zip(first.parts, second.parts, strict=True)
-    return layers.Concat(parts=tuple(part.replace(intermediate=inner, output=outer) for inner, outer in pairs))
+    groups = zip(*split.values(), strict=True)
+    return layers.Concat(parts=tuple(part.replace(**dict(zip(split, group, strict=True))) for group in groups))
 
 
 def scale_updates(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> Graph:
