@@ -104,7 +104,7 @@ def measure(model: Model, settings: LatencySettings) -> LatencyTable:
     encoders = [
         shallow(model, layers, dict(zip(sizes, point, strict=True))) for point in at for layers in (1, 1 + MORE)
     ]
-    times, runtime = _milliseconds([shallow(model, 1 + MORE, {}), model, *encoders], settings)
+    times, runtime = milliseconds([shallow(model, 1 + MORE, {}), model, *encoders], settings)
     one, deep = times[2::2], times[3::2]
     more = [max(0.0, (b - a) / MORE) for a, b in zip(one, deep, strict=True)]
     table = LatencyTable(
@@ -128,7 +128,7 @@ def measure(model: Model, settings: LatencySettings) -> LatencyTable:
     return dataclasses.replace(table, measurement=facts)
 
 
-def _milliseconds(models: Sequence[Model], settings: LatencySettings) -> tuple[list[float], str]:
+def milliseconds(models: Sequence[Model], settings: LatencySettings) -> tuple[list[float], str]:
     """Return the milliseconds of a row in every model, and the runtime's version.
 
     The models are timed in small groups, and each group takes turns with the first model. Times come from ratios to the
