@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning import budget
-from benchmarks.learning.budget_arms import MODELS, TUNING_BY_TASK, Arm
+from benchmarks.learning.budget_arms import MODELS, MODERN, TUNING_BY_TASK, Arm
 from benchmarks.learning.budget_results import TASKS, FinishedRun, chance
 from benchmarks.lib import program, results
 from bertzoo.core import atomic
@@ -56,16 +56,17 @@ def _children() -> float:
 
 def chain(name: str) -> list[Arm]:
     """The trainings of an entry, in order, with their shares of the budget: a source is trained within it."""
-    known = {arm.name: arm for arm in MODELS if arm.tasks or any(other.source == arm.name for other in MODELS)}
+    arms = (*MODELS, *MODERN)
+    known = {arm.name: arm for arm in arms if arm.tasks or any(other.source == arm.name for other in arms)}
     if name.endswith(".toml"):
         return [Arm(Path(name).stem, Path(name).stem, name, tasks=tuple(TUNING_BY_TASK))]
     if name not in known:
         raise SystemExit(f"{name} is neither a .toml nor one of {', '.join(known)}")
-    arms = [known[name]]
-    while arms[0].source:
-        arms.insert(0, known[arms[0].source])
-    total = sum(arm.share for arm in arms)
-    return [replace(arm, share=arm.share / total) for arm in arms]
+    entry = [known[name]]
+    while entry[0].source:
+        entry.insert(0, known[entry[0].source])
+    total = sum(arm.share for arm in entry)
+    return [replace(arm, share=arm.share / total) for arm in entry]
 
 
 def plan(arm: Arm, seconds: float, folder: Path, words: Sequence[str]) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning import hour
-from benchmarks.learning.budget_arms import MODELS
+from benchmarks.learning.budget_arms import MODELS, MODERN
 from benchmarks.lib import program
 
 
@@ -29,7 +29,7 @@ def test_no_training_is_planned_that_does_not_fit(start: float, per_tflop: float
         hour.plan(MODELS[0], 1000.0, tmp_path, [])
 
 
-@pytest.mark.parametrize("name", [arm.name for arm in MODELS if arm.tasks])
+@pytest.mark.parametrize("name", [arm.name for arm in (*MODELS, *MODERN) if arm.tasks])
 def test_an_entry_trains_its_sources_within_the_budget(name: str):
     arms = hour.chain(name)
     assert arms[-1].name == name and not arms[0].source
@@ -50,3 +50,7 @@ def test_an_interrupted_training_keeps_what_it_spent(tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         hour.spend(tmp_path / "cost.json", "pretrain")
     assert [hour.spend(tmp_path / "cost.json", "pretrain") for _ in range(2)] == [12.0, 12.0]
+
+
+def test_entries_on_modern_layers_are_different_models():
+    assert len({arm.recipe().model for arm in MODERN}) == len(MODERN)

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.learning import budget_arms
-from benchmarks.learning.budget_arms import CHOICES, MODELS, TERA, UNTRAINED, flops_by_stage
+from benchmarks.learning.budget_arms import CHOICES, MODELS, MODERN, TERA, UNTRAINED, flops_by_stage
 from benchmarks.learning.budget_results import TASKS, FinishedRun
 
 BUDGET = 300  # TFLOPs of the shipped configs
@@ -14,7 +14,7 @@ def tflops(recipe):
 
 
 @pytest.mark.slow  # traces every model
-@pytest.mark.parametrize("arm", [arm for arm in MODELS if arm.share == 1], ids=lambda arm: arm.name)
+@pytest.mark.parametrize("arm", [arm for arm in (*MODELS, MODERN[0]) if arm.share == 1], ids=lambda arm: arm.name)
 def test_a_shipped_config_costs_the_budget(arm):
     assert tflops(arm.recipe()) == pytest.approx(BUDGET, rel=1e-3)
 
