@@ -1,22 +1,64 @@
-"""Rules that pair our parameters with another project's tensors, and the conversion by these rules."""
+"""Rules that pair our parameters with another project's tensors, and the conversion by these rules.
 
+Rules write array layouts as axes, such as "D H K" in bertzoo and "(H K) D" in a checkpoint.
+"""
+
+import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from bertzoo.conversion import layout
 from bertzoo.core.errors import UserError
 
 Tensors = dict[str, np.ndarray]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
+Sizes = Mapping[str, int]
+
+
+def groups(axes: str) -> list[list[str]]:
+    """Return the axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; "1" is a dimension without axes."""
+    return [[axis for axis in part.strip("()").split() if axis != "1"] for part in re.findall(r"\([^()]*\)|\S+", axes)]
+
+
+def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
+    """Return the size of each axis of an array with `axes` and `shape`.
+
+    known: sizes of axes; one axis of each dimension may be missing. Raises ValueError if the axes do not describe an
+    array of this shape, which means that the tensor rule is wrong.
+    """
+    parts, sizes = groups(axes), dict(known)
+    for part, size in zip(parts, shape, strict=False):
+        unknown = [axis for axis in part if axis not in known]
+        rest = math.prod(known[axis] for axis in part if axis in known)
+        if len(unknown) > 1 or size % rest:
+            raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
+        sizes |= {axis: size // rest for axis in unknown}
+    if len(parts) != len(shape) or math.prod(shape) != math.prod(sizes[axis] for part in parts for axis in part):
+        raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
+    return sizes
+
+
+def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
+    """Return the shape of an array with `axes`, from the size of each axis."""
+    return tuple(math.prod(sizes[axis] for axis in part) for part in groups(axes))
+
+
+def rearrange(array: np.ndarray, axes: str, new_axes: str, sizes: Sizes) -> np.ndarray:
+    """Return the array with its axes rearranged from `axes` to `new_axes`, contiguous in memory."""
+    old, new = ([axis for part in groups(each) for axis in part] for each in (axes, new_axes))
+    split = array.reshape([sizes[axis] for axis in old]).transpose([old.index(axis) for axis in new])
+    return np.ascontiguousarray(split.reshape(shape(new_axes, sizes)))
+
+
 class TensorRule(NamedTuple):
     """Pairs a tensor's path and axes in bertzoo with its name and axes in another project.
 
-    Axes are written as in layout.py. sizes: sizes of axes that cannot be inferred from the shape in bertzoo.
+    sizes: sizes of axes that cannot be inferred from the shape in bertzoo.
     """
 
     ours: str
@@ -65,15 +107,15 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
     _check_known(tensors, set(names), f"{origin} holds the tensor", "which a model of its config lacks", advice)
     params: Tensors = {}
     for rule in rules:
-        sizes, array = layout.bind(rule.axes, shapes[rule.ours], rule.sizes), tensors[rule.theirs]
-        if array.shape != (expected := layout.shape(rule.their_axes, sizes)):
+        sizes, array = bind(rule.axes, shapes[rule.ours], rule.sizes), tensors[rule.theirs]
+        if array.shape != (expected := shape(rule.their_axes, sizes)):
             raise UserError(
                 f"{origin}: the tensor {rule.theirs} has shape {array.shape}, but the config requires {expected}. "
                 "Use the config that belongs to the tensors."
             )
         if array.dtype != np.float32:
             raise UserError(f"{origin}: the tensor {rule.theirs} holds {array.dtype}, not floats. Save it as float32.")
-        params[rule.ours] = layout.rearrange(array, rule.their_axes, rule.axes, sizes)
+        params[rule.ours] = rearrange(array, rule.their_axes, rule.axes, sizes)
     return params
 
 
@@ -81,8 +123,8 @@ def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], ori
     """Return another project's tensors, converted from our parameters; raises UserError if a parameter has no rule."""
     tensors: Tensors = {}
     for rule in _complete(rules, {path: array.shape for path, array in params.items()}, origin, "Use --to=pytorch"):
-        sizes = layout.bind(rule.axes, params[rule.ours].shape, rule.sizes)
-        tensors[rule.theirs] = layout.rearrange(params[rule.ours], rule.axes, rule.their_axes, sizes)
+        sizes = bind(rule.axes, params[rule.ours].shape, rule.sizes)
+        tensors[rule.theirs] = rearrange(params[rule.ours], rule.axes, rule.their_axes, sizes)
     return tensors
 
 
