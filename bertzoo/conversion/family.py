@@ -1,6 +1,6 @@
 """Declare how Hugging Face stores an architecture: the names of its tensors and of its config attributes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -199,7 +199,7 @@ def standard_heads(
     name: str,
     dropout: str,
     masked: Rules,
-    both: Rules | None = None,
+    sentence: str = "",
     sequence: Rules | None = None,
     *,
     pooled: bool = False,
@@ -209,11 +209,11 @@ def standard_heads(
     name: first part of Hugging Face's class names, such as "Bert".
     dropout: config attribute of the classifiers' dropout rate.
     masked: rules of the masked language model head.
-    both: rules of this head and the sentence head, or None if Hugging Face has no class for both.
+    sentence: name of the sentence head beside it; empty if Hugging Face has no class for both.
     sequence: rules of the sequence classification head, or None if it is a single dense layer.
     pooled: whether Hugging Face's class for sequence classification always has a pooler.
     """
-    return {
+    heads = {
         "none": HeadLayout(f"{name}Model", lambda model: ()),
         "sequence_classification": HeadLayout(
             f"{name}ForSequenceClassification", sequence or linear_head("classifier", "classifier"), dropout, pooled
@@ -223,8 +223,14 @@ def standard_heads(
         ),
         "span": HeadLayout(f"{name}ForQuestionAnswering", linear_head("span_head", "qa_outputs")),
         "masked": HeadLayout(f"{name}ForMaskedLM", masked),
-        **({} if both is None else {f"masked{SENTENCE}": HeadLayout(f"{name}ForPreTraining", both, needs_pooler=True)}),
     }
+    if sentence:
+        heads[f"masked{SENTENCE}"] = HeadLayout(
+            f"{name}ForPreTraining",
+            lambda model: (*masked(model), *dense("sentence_head", sentence, "D", "C")),
+            needs_pooler=True,
+        )
+    return heads
 
 
 def linear_head(ours: str, theirs: str) -> Rules:
@@ -240,6 +246,18 @@ def hidden_layer_head(inner: str, outer: str) -> Rules:
     return lambda model: (*dense("classifier/dense", inner, "D", "P"), *dense("classifier/output", outer, "P", "C"))
 
 
+def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Rules:
+    """Return a function from the model config to the rules of a masked language model head, without the word table.
+
+    dense_name, norm_name, bias_name: Hugging Face's names of the head's dense layer, norm and output bias.
+    """
+    return lambda model: (
+        *dense("masked_head/dense", dense_name, "D", "E"),
+        *norm("masked_head/norm", norm_name),
+        same("masked_head/bias", bias_name, "V"),
+    )
+
+
 def embedding_rules(model: Any) -> Iterable[TensorRule]:
     """Yield the tensor rules of the embedding tables and norm, whose names all architectures share."""
     names = ["word", "position"] + (["token_type"] if model.token_types else [])
@@ -248,49 +266,51 @@ def embedding_rules(model: Any) -> Iterable[TensorRule]:
     yield from norm("embedding/norm", "embeddings.LayerNorm")
 
 
-def bert_layer_rules(model: Any) -> Iterable[TensorRule]:
-    """Yield the tensor rules of BERT's encoder layers."""
-    for i in range(model.layers):
-        ours, theirs = f"encoder/layers_{i}", f"encoder.layer.{i}"
-        yield from attention_rules(ours, theirs)
-        yield from dense(f"{ours}/feed_forward/intermediate", f"{theirs}.intermediate.dense", "D", "F")
-        yield from dense(f"{ours}/feed_forward/output", f"{theirs}.output.dense", "F", "D")
-        yield from norm(f"{ours}/feed_forward_norm", f"{theirs}.output.LayerNorm")
+# The parts of a layer with norms after its sums: paths in bertzoo, and the axes of linear layers.
+_LAYER = (
+    *((f"attention/{name}", "D", "H K") for name in ("query", "key", "value")),
+    ("attention/output", "H K", "D"),
+    ("attention_norm",),
+    ("feed_forward/intermediate", "D", "F"),
+    ("feed_forward/output", "F", "D"),
+    ("feed_forward_norm",),
+)
 
 
-def attention_rules(ours: str, theirs: str) -> Iterable[TensorRule]:
-    """Yield the tensor rules of a BERT layer's attention and of the norm after it.
+def layer_rules(
+    ours: str, theirs: str, names: Iterable[str], linear: Callable[..., Iterable[TensorRule]] = dense
+) -> Iterable[TensorRule]:
+    """Yield the tensor rules of a layer, or of its first parts.
 
     ours, theirs: the layer's prefix in our parameter paths and in the other project's tensor names.
+    names: the other project's names of query, key, value, attention's output, the norm after it, both feed-forward
+    layers and the norm after these; fewer leave the last parts out. linear: rules of a linear layer.
     """
-    for name in ("query", "key", "value"):
-        yield from dense(f"{ours}/attention/{name}", f"{theirs}.attention.self.{name}", "D", "H K")
-    yield from dense(f"{ours}/attention/output", f"{theirs}.attention.output.dense", "H K", "D")
-    yield from norm(f"{ours}/attention_norm", f"{theirs}.attention.output.LayerNorm")
+    for (part, *axes), name in zip(_LAYER, names, strict=False):
+        yield from (linear if axes else norm)(f"{ours}/{part}", f"{theirs}.{name}", *axes)
 
 
-def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Iterable[TensorRule]:
-    """Yield the tensor rules of a masked language model head, without the word table.
+def backbone_rules(names: Sequence[str], theirs: str, linear: Callable[..., Iterable[TensorRule]] = dense) -> Rules:
+    """Return a function from the model config to the tensor rules of the embedding and all layers.
 
-    dense_name, norm_name, bias_name: Hugging Face's names of the head's dense layer, norm and output bias.
+    names, linear: as in `layer_rules`. theirs: Hugging Face's prefix of all layers, which a layer's number follows.
     """
-    yield from dense("masked_head/dense", dense_name, "D", "E")
-    yield from norm("masked_head/norm", norm_name)
-    yield same("masked_head/bias", bias_name, "V")
+    return lambda model: (
+        *embedding_rules(model),
+        *(r for i in range(model.layers) for r in layer_rules(f"encoder/layers_{i}", f"{theirs}.{i}", names, linear)),
+    )
 
 
-def bert_masked_head(model: Any) -> Iterable[TensorRule]:
-    """Return the tensor rules of BERT's masked language model head."""
-    transform = "cls.predictions.transform"
-    return masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias")
-
-
-def bert_pretraining_heads(model: Any) -> Iterable[TensorRule]:
-    """Yield the tensor rules of BERT's masked language model head and next sentence head."""
-    yield from bert_masked_head(model)
-    yield from dense("sentence_head", "cls.seq_relationship", "D", "C")
-
-
+BERT_ATTENTION = (
+    *(f"attention.self.{name}" for name in ("query", "key", "value")),
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+)
+BERT_BACKBONE = backbone_rules(
+    (*BERT_ATTENTION, "intermediate.dense", "output.dense", "output.LayerNorm"), "encoder.layer"
+)
+_TRANSFORM = "cls.predictions.transform"
+BERT_MASKED = masked_head(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", "cls.predictions.bias")
 BERT_TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",

@@ -11,23 +11,15 @@ from typing import Any
 import numpy as np
 
 from bertzoo.conversion import attributes, sentence_modules, tensors, tokenizer_options, tokenizers
-from bertzoo.conversion.albert import FAMILY as ALBERT
-from bertzoo.conversion.bert import FAMILY as BERT
-from bertzoo.conversion.convbert import FAMILY as CONVBERT
-from bertzoo.conversion.distilbert import FAMILY as DISTILBERT
-from bertzoo.conversion.electra import FAMILY as ELECTRA
+from bertzoo.conversion.families import FAMILIES
 from bertzoo.conversion.family import SENTENCE, Family, Inexpressible
-from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
-from bertzoo.conversion.modernbert import FAMILY as MODERNBERT
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, dense, to_ours, to_theirs
-from bertzoo.conversion.squeezebert import FAMILY as SQUEEZEBERT
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 
-FAMILIES = (ALBERT, BERT, CONVBERT, DISTILBERT, ELECTRA, MOBILEBERT, MODERNBERT, SQUEEZEBERT)
 CONFIG = "config.json"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 

@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.conversion import attributes, huggingface, variables
-from bertzoo.conversion.bert import FAMILY as BERT
-from bertzoo.conversion.convbert import FAMILY as CONVBERT
-from bertzoo.conversion.electra import FAMILY as ELECTRA
+from bertzoo.conversion.families import BERT, CONVBERT, ELECTRA, MOBILEBERT
 from bertzoo.conversion.family import Family
-from bertzoo.conversion.mobilebert import FAMILY as MOBILEBERT
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, to_ours
 from bertzoo.conversion.tokenizers import VOCABULARY

@@ -11,8 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bertzoo.conversion.attributes import build_config_json
+from bertzoo.conversion.families import MODERNBERT
 from bertzoo.conversion.family import Inexpressible
-from bertzoo.conversion.modernbert import FAMILY
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Compute, ModernBert
@@ -170,4 +170,4 @@ def test_refused_sizes(fields, said):
 def test_hugging_face_has_no_class_for_these_layers(fields):
     model = ModernBert(**{"layers": 2} | fields)
     with pytest.raises(Inexpressible):
-        build_config_json(FAMILY, model, MaskedLanguageModel())
+        build_config_json(MODERNBERT, model, MaskedLanguageModel())
