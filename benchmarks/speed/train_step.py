@@ -51,7 +51,7 @@ Shape = tuple[int, int, int]
 
 
 def random_batch(rows: int, length: int, predictions: int, seed: int) -> dict[str, np.ndarray]:
-    """A batch as `batch.array_shapes` describes it, without padding."""
+    """A batch as `pipeline.array_shapes` describes it, without padding."""
     random = np.random.default_rng(seed)
     positions = [np.sort(random.choice(np.arange(1, length), predictions, replace=False)) for _ in range(rows)]
     return {

@@ -50,7 +50,7 @@ class PhoneFlags:
 
 def main(options: PhoneFlags) -> int:
     """Pack inputs, or compare outputs and print their errors and scores."""
-    from bertzoo.export.check import device, timed_rows
+    from bertzoo.export.check import device
     from bertzoo.tasks.metrics import is_threshold
 
     if not options.file.is_file():
@@ -58,7 +58,7 @@ def main(options: PhoneFlags) -> int:
     if options.action == "pack":
         print(_pack(options))
         return 0
-    if options.file.suffix in timed_rows.SUFFIXES:
+    if options.file.suffix in device.TIMED_SUFFIXES:
         raise UserError(
             f"{options.file} can only be timed, because its runner writes no outputs for judge. Use a .tflite file."
         )
@@ -92,17 +92,17 @@ def main(options: PhoneFlags) -> int:
 
 def _pack(options: PhoneFlags) -> str:
     """Write the folder of packed inputs and return the line to print."""
-    from bertzoo.export.check import device, timed_rows
+    from bertzoo.export.check import device
 
     for name, flag in (("outputs", "OUTPUTS"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
         if getattr(options, name) is not None and getattr(options, name) is not False:
             raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave {flag} out.")
-    if options.file.suffix in timed_rows.SUFFIXES:
+    if options.file.suffix in device.TIMED_SUFFIXES:
         if options.rows is not None:
             raise UserError(
                 f"--rows={options.rows} applies only to .tflite files; {options.file} has one row. Leave --rows out."
             )
-        length = timed_rows.pack_timed(options.file, options.folder, options.length)
+        length = device.pack_timed(options.file, options.folder, options.length)
         return f"Wrote {options.folder}: a row of {length} tokens."
     if options.length is not None:
         raise UserError(

@@ -18,12 +18,23 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from bertzoo.api.options import PredictOptions, finetuned
-from bertzoo.cli.support import finetuned as tasks
 from bertzoo.cli.support.options import json_field
 from bertzoo.core.options import option, reject
 
 if TYPE_CHECKING:
     from bertzoo.runs.blanks import BlankFiller
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertzoo.cli.support.options import say, written
+from bertzoo.core.atomic import check_file
+from bertzoo.core.errors import UserError
+
+if TYPE_CHECKING:
+    from bertzoo.cli.predict import PredictFlags
+    from bertzoo.finetuning.evaluate import TaskModel
 
 TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", "output", "question", "context")
 
@@ -67,12 +78,12 @@ def main(options: PredictFlags) -> int:
     from bertzoo.train.step import keep_programs
 
     keep_programs()
-    suffix = "" if is_pretraining(options.path) else tasks.output_suffix(options)  # raises before any prediction
+    suffix = "" if is_pretraining(options.path) else output_suffix(options)  # raises before any prediction
     model = open_predictor(options, TASK_FLAGS)
     if isinstance(model, BlankFiller):
         return _fill(options, model)
     reject(options, ("top",), f"{options.path}, which is a fine-tuned model")
-    return tasks.predict(options, model, suffix)
+    return predict(options, model, suffix)
 
 
 def _fill(options: PredictFlags, model: "BlankFiller") -> int:
@@ -92,3 +103,180 @@ def _fill(options: PredictFlags, model: "BlankFiller") -> int:
         for blank in record["blanks"]:
             print(f"    {', '.join(f'{token} {chance:.0%}' for token, chance in blank.items())}")
     return 0
+
+
+_SHOWN = 60  # characters of a text that stands beside its prediction
+
+
+def output_suffix(options: "PredictFlags") -> str:
+    """Return the output's suffix, such as ".jsonl", or "" for plain lines; raises UserError for a bad --output."""
+    from bertzoo.tasks import predictions
+
+    if not options.output:
+        return ".jsonl" if options.json else ""
+    suffix = predictions.output_format(options.output)
+    check_file(options.output, f"--output={options.output}")
+    return suffix
+
+
+def predict(options: "PredictFlags", model: "TaskModel", suffix: str) -> int:
+    """Write the predictions in the order of the texts, and return the exit code. suffix: from `output_suffix`."""
+    from bertzoo.finetuning.task_kind import warn_unknown
+    from bertzoo.tasks import predictions
+    from bertzoo.tasks.glue import GLUE
+
+    model.task_class.unnamed(model)  # raises if the model predicts nothing
+    questions = model.kind == "span"
+    _check_apart(options, model)
+    if not questions:
+        reject(options, ("question", "context"), f"{options.path}, which is a model that predicts labels")
+        if suffix == ".json":
+            raise UserError(
+                f"--output={options.output} is for questions, but {options.path} predicts labels. Use .jsonl or .tsv."
+            )
+    if suffix == ".tsv" and model.kind == "multi_task":
+        raise UserError(f"--output={options.output}: {options.path} has several predictions for a text. Use .jsonl.")
+    if options.task:
+        model = model.for_task(model.task(options.task, options.data_dir or ""))
+    texts = _read_texts(options, model, questions)
+    unit = "questions" if questions else "texts"
+    if not texts:
+        say(f"there are no {unit}")
+        return 0
+    warn_unknown(model.tokenizer, texts, f"the {unit}")
+    predicted = model.predict(texts, options.batch_size or 0)
+    for count, state in predicted.counts:
+        if count:
+            say(f"{count:,} of {len(texts):,} {unit} {'is' if count == 1 else 'are'} {state}")
+    task = GLUE.get(options.task or model.task_name)
+    names = dict(zip(task.labels, task.class_names, strict=True)) if task else {}
+    shown = (_shown(text, record, names) for text, record in zip(texts, predicted.records, strict=True))
+    lines = predictions.FORMATS[suffix](predicted.records) if suffix else shown
+    with written(options.output) as file:
+        file.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+def _check_apart(options: "PredictFlags", model: "TaskModel") -> None:
+    """Raise UserError if --output would replace an input, or a file in the task's directory."""
+    if not options.output:
+        return
+    output, directory = Path(options.output).resolve(), Path(options.data_dir or model.recipe.data_dir).resolve()
+    own = model.recipe.own
+    files = {Path(options.input).resolve()} if options.input else set()
+    if options.split:
+        files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
+    if output in files:
+        raise UserError(f"--output={options.output} is an input. Name another file.")
+    # Files of the task `own` are named above; every file in a directory of GLUE or SQuAD belongs to the task.
+    if options.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
+        raise UserError(f"--output={options.output} is in the task's directory {directory}. Name another file.")
+
+
+def _check_source(options: "PredictFlags", questions: bool) -> None:
+    """Raise UserError if flags name two sources of the texts, or a flag does not fit the source."""
+    single = [text for text in (options.question, options.context) if text is not None]
+    texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(options.texts)
+    sources = [f"--{name}" for name in ("input", "split") if getattr(options, name)] + texts
+    if len(sources) > 1:
+        raise UserError(f"{' and '.join(sources)} exclude each other, because each names the texts. Keep one.")
+    if len(single) == 1:
+        present, missing = ("question", "context") if options.context is None else ("context", "question")
+        raise UserError(
+            f"--{present} is set, but --{missing} is missing. Give the question, and the text that holds its answer."
+        )
+    for name in ("text_a", "text_b"):
+        if getattr(options, name) and (not options.input or (questions and options.input.endswith(".json"))):
+            raise UserError(f"--{name} names a column of a table. Add --input=TABLE.")
+    if options.data_dir and not options.task and not options.split:
+        raise UserError(
+            f"--data_dir={options.data_dir} applies only to a task. Add --split or --task, or leave --data_dir out."
+        )
+    if options.pair and options.split:
+        raise UserError(
+            f"--pair does not apply to --split={options.split}, whose task decides on pairs. Leave --pair out."
+        )
+    if options.pair and options.input and questions:
+        raise UserError("--pair does not apply to questions, which come with their paragraphs. Leave --pair out.")
+
+
+def _read_split(options: "PredictFlags", split: str, model: "TaskModel") -> Sequence[Any]:
+    from bertzoo.finetuning.evaluate import check_files
+    from bertzoo.finetuning.task_kind import log_skipped
+
+    task = model.task(options.task or "", options.data_dir or "")
+    directory = options.data_dir or model.recipe.data_dir
+    check_files(model, directory, split, task.name)
+    first, *others = task.parts(split)
+    if others:
+        raise UserError(
+            f"--split={split} of {task.name} has parts {' and '.join((first, *others))}. Use {first}, or another."
+        )
+    read = task.read(first, directory)
+    log_skipped({first: read.skipped} if read.skipped else {}, "rows")
+    return read.examples
+
+
+def _read_texts(options: "PredictFlags", model: "TaskModel", questions: bool) -> Sequence[Any]:
+    """Return the texts, pairs or questions that the flags name, by default those of standard input."""
+    from bertzoo.finetuning.evaluate import to_questions
+    from bertzoo.tasks import inputs, squad
+
+    _check_source(options, questions)
+    if options.split:
+        return _read_split(options, options.split, model)
+    if questions and options.input and options.input.endswith(".json"):
+        return squad.read_questions(Path(options.input))
+    if options.pair and (model.task_name or options.task) and not model.pair:
+        raise UserError(
+            f"--pair does not apply to {options.path}, which is fine-tuned on single texts. Leave --pair out."
+        )
+    form = inputs.InputForm(pair=options.pair or bool(options.text_b) or model.pair, words=model.kind == "tokens")
+    if form.pair and form.words:
+        raise UserError(f"--pair does not apply to {options.path}, which tags the words of one text. Leave --pair out.")
+    own, origin = model.recipe.own, "standard input"
+    if options.input:
+        usual = (own.question, own.context) if questions else (own.text_a, own.text_b)
+        columns = [options.text_a or usual[0], *([options.text_b or usual[1]] if form.pair else [])]
+        if not all(columns):
+            raise UserError(f"--input={options.input} needs a column of second texts. Name the column with --text_b.")
+        examples, origin = inputs.from_table(options.input, columns, form, header=own.header), options.input
+    elif given := options.texts or [text for text in (options.question, options.context) if text is not None]:
+        examples, origin = inputs.from_texts(given, form), "the command line"
+    else:
+        examples = inputs.from_stdin(sys.stdin, form)
+    return to_questions(examples, origin) if questions else examples
+
+
+def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
+    """Return a prediction and its text as a line. names: class names to show instead of labels."""
+    if "tags" in record:
+        return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
+    if "answer" in record:
+        share = "" if record["probability"] is None else f" {record['probability']:.0%}"
+        return f"{' '.join(record['answer'].split()) or '-'}{share}\t{_shortened(' '.join(text.text.split()))}"
+    shown = _shortened(" | ".join(filter(None, (text.text_a, text.text_b))))
+    if "heads" in record:
+        lines = (f"{name}: {line}" for name, one in record["heads"].items() for line in _found(one, names))
+    elif "entities" in record:
+        lines = _found(record, names)
+    else:
+        return f"{_found(record, names)[0]}\t{shown}"
+    return "\n    ".join(" ".join(line.split()) for line in (shown, *lines))
+
+
+def _found(record: dict[str, Any], names: dict[str, str]) -> list[str]:
+    """Return a prediction as text: a label, a number, or a line for each entity."""
+    if "entities" in record:
+        return [f"{e['start']}-{e['end']} {e['label']} {e['score']:.0%} {e['text']}" for e in record["entities"]]
+    if "number" in record:
+        return [f"{record['number']:.3f}"]
+    if "labels" in record:
+        shares = record["probabilities"]
+        return [", ".join(f"{label} {shares[label]:.0%}" for label in record["labels"]) or "-"]
+    label = "-" if record["label"] is None else names.get(record["label"], record["label"])
+    return [f"{label} {record['probability']:.0%}"]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]} …"

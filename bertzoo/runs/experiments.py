@@ -11,11 +11,10 @@ import jax
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.batch import array_shapes
 from bertzoo.data.corpus.reader import Corpus, Split
 from bertzoo.data.mask import LinearShare
 from bertzoo.data.pack import RowPlan, plan_rows
-from bertzoo.data.pipeline import Batch, Batches, parallel_batches, prefetch
+from bertzoo.data.pipeline import Batch, Batches, array_shapes, parallel_batches, prefetch
 from bertzoo.data.rng import fold
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import BELOW_LAYERS, names

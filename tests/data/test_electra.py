@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.batch import assemble
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import ElectraPacking, RowPlan, electra_rows, plan_rows
-from bertzoo.data.pipeline import Batches
+from bertzoo.data.pipeline import Batches, assemble
 from bertzoo.data.rng import SplitMix
 
 SENTENCES = st.lists(st.integers(1, 60), min_size=1, max_size=30)

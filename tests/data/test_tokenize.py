@@ -17,10 +17,10 @@ from made_up import made_up_documents, small, write_documents
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError, CorpusError, UserError
-from bertzoo.data.corpus import piece, shard, workers
-from bertzoo.data.corpus.piece import split_sentences
+from bertzoo.data.corpus import shard, workers
+from bertzoo.data.corpus import tokenize as tokenizing
 from bertzoo.data.corpus.reader import Corpus
-from bertzoo.data.corpus.tokenize import tokenize
+from bertzoo.data.corpus.tokenize import split_sentences, tokenize
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.text import Limits
@@ -319,7 +319,7 @@ def test_batches_of_a_long_document_join(text, tmp_path, kind, monkeypatch):
     """Sentences of one document come from several batches, and a batch holds several documents."""
     data = small(text, tokenizer=kind(vocab_size=300))
     whole = contents(tokenize(data, tmp_path / "a", workers=1).directory)
-    monkeypatch.setattr(piece, "_ENCODE_TOGETHER", 7)
+    monkeypatch.setattr(tokenizing, "_ENCODE_TOGETHER", 7)
     monkeypatch.setattr(vocabulary, "_TOGETHER", 100)
     assert contents(tokenize(data, tmp_path / "b", workers=1).directory) == whole
 

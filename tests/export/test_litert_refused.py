@@ -21,9 +21,9 @@ from bertzoo.export import formats as targets
 from bertzoo.export import lengths
 from bertzoo.export.check import verify
 from bertzoo.export.check.quiz import build_quiz, draw_evenly
+from bertzoo.export.convert import check_text_model
 from bertzoo.export.litert import mediapipe, write
 from bertzoo.export.options import FILES, PRECISIONS, ExportOptions, VectorPooling
-from bertzoo.export.text_input import check_text_model
 from bertzoo.heads import JointSpanExtraction, NoHead, SequenceClassification
 from bertzoo.heads.embedding import Pooling
 from bertzoo.models import Bert, ConvBert

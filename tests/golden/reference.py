@@ -250,7 +250,7 @@ def calm(model: torch.nn.Module) -> None:
 def random_batch(
     random: np.random.Generator, vocabulary: int, lengths: tuple[int, ...], predictions: int = 4
 ) -> dict[str, Any]:
-    """A batch of pairs by `batch.array_shapes`: rows of the given lengths, padded to the longest; some slots unused."""
+    """A batch of pairs by `pipeline.array_shapes`: rows of these lengths, padded to the longest; some slots unused."""
     rows, length = len(lengths), max(lengths)
     batch: dict[str, Any] = {
         name: np.zeros((rows, length), np.int32) for name in ("input_ids", "token_type_ids", "attention_mask")

@@ -1,21 +1,39 @@
-"""Choose examples to score a file and its model on, from the development set of the model's task."""
+"""Score a written file and its model on examples from the development set of the task that the model learnt."""
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
-from bertzoo.export.check.task_score import Quiz
+from bertzoo.export.graph.reference import GraphRunner, TrainingGraph
+from bertzoo.export.litert.write import signature
 from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import saved_model
 from bertzoo.finetuning.evaluate import TaskModel, task_model
-from bertzoo.finetuning.labels import label_order
+from bertzoo.finetuning.labels import LabelSplit, label_order
+from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.task_kind import Unlabelled, log_skipped
+from bertzoo.runs.runner import Outputs, RowRunner, Runner
+from bertzoo.tasks.rows import Slot
 
 _LOG = logging.getLogger(__name__)
+
+
+class Quiz(NamedTuple):
+    """Examples to score a file on.
+
+    task: the task's name. split: the examples. name: the split's name. whole: number of examples in the whole split.
+    convert_outputs: the method of the model's head.
+    """
+
+    task: str
+    split: Split
+    name: str
+    whole: int
+    convert_outputs: Callable[[Outputs], Outputs]
 
 
 def build_quiz(
@@ -88,3 +106,44 @@ def draw_evenly(examples: Sequence[Any], most: int) -> list[Any]:
     """Return at most `most` evenly spaced examples, or all if `most` is 0."""
     count = min(most or len(examples), len(examples))
     return [examples[index * len(examples) // count] for index in range(count)]
+
+
+def score_file(
+    run: Runner, reference: TrainingGraph, quiz: Quiz, lengths: Sequence[int]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the scores of file and model, and the content of exam.json.
+
+    The content is None unless the model predicts one label or a number for each example.
+    run: the file. reference: the model. Every row runs at the shortest of `lengths` (in tokens) that holds it.
+    """
+    split: Any = quiz.split  # each kind of split scores its own predictions
+    file, model = (
+        RowRunner(one, reference.inputs, lengths, quiz.convert_outputs) for one in (run, GraphRunner(reference))
+    )
+    slots, outputs = file.run_all(split)
+    task = {"task": quiz.task, "split": quiz.name, "of": quiz.whole}
+    scores = {
+        "examples": len(split.examples),
+        "file": split.scores(split.predict(slots, outputs)),
+        "model": split.scores(split.predict(*model.run_all(split))),
+    }
+    if not isinstance(split, LabelSplit) or split.task.kind in ("tokens", "multi_label"):
+        return task | scores, None
+    return task | scores, task | _exam(split, slots, outputs, reference.inputs)
+
+
+def _exam(split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], names: Sequence[str]) -> dict[str, Any]:
+    """Return the content of exam.json: for each example its signature, inputs, label and the file's logits.
+
+    names: names of the file's inputs.
+    """
+    rows: list[dict[str, Any]] = [{} for _ in slots]
+    for slot, output in zip(slots, outputs, strict=True):
+        batch, index = split.batch(slot, 1), int(slot.rows[0])
+        rows[index] = {
+            "signature": signature(slot.length),
+            "inputs": {name: batch[name][0].tolist() for name in names},
+            "label": split.examples[index].label,
+            "logits": output["logits"][0].tolist(),
+        }
+    return {"kind": split.task.kind, "metrics": split.task.metrics, "scale": split.scale, "rows": rows}

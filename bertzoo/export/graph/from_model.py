@@ -8,15 +8,19 @@ import numpy as np
 from bertzoo import nn
 from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers as parts
-from bertzoo.export.graph.attention import Attention, Dynamic, Fixed, Projection, SeparableMap
-from bertzoo.export.graph.modules import (
+from bertzoo.export.graph.layers import (
     AnyGraphLayer,
+    Attention,
+    Dynamic,
+    Fixed,
     Graph,
     GraphBottleneckLayer,
     GraphEmbedding,
     GraphLayer,
     GraphPreNormLayer,
     GraphTrigram,
+    Projection,
+    SeparableMap,
 )
 from bertzoo.heads import head_class
 from bertzoo.heads.base import GraphLayers

@@ -1,4 +1,4 @@
-"""Layers of the export graph, without a batch axis; nn/__init__.py defines the dimension letters.
+"""The export graph of a model and its layers, without a batch axis; nn/__init__.py defines the dimension letters.
 
 Every layer is a pytree of float32 arrays with a pure `__call__`, so a rewrite of the graph maps pytrees to pytrees.
 """
@@ -11,7 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from bertzoo.heads.base import TYPES
+from bertzoo.nn.attention import MASKED_SCORE
 from bertzoo.nn.int8 import update_scale
+from bertzoo.nn.modern import block_size, join_neighbours, near_in_blocks, rotate, split_blocks
 
 Array = Any  # a numpy array while the graph is rewritten, a JAX array while it is traced
 
@@ -198,3 +201,345 @@ class GraphFeedForward(struct.PyTreeNode):
     def __call__(self, x: jax.Array) -> jax.Array:
         inner = self.activation(self.intermediate(x))
         return self.output(inner if self.gate is None else inner * self.gate(x))
+
+
+class Projection(struct.PyTreeNode):
+    """A linear map in an Attention.
+
+    name: what it computes: "query", "key", "value", "convolved" or "gate".
+    reads: its input, one of the four arrays "source", "values", "first" and "near" that Attention explains.
+    """
+
+    map: Any  # Affine, GroupedAffine or Concat
+    name: str = struct.field(pytree_node=False)
+    reads: str = struct.field(pytree_node=False)
+
+
+def split_heads(x_LO: jax.Array, heads: int) -> jax.Array:
+    """Split the columns into heads: (L,H·K) -> (H,L,K)."""
+    return x_LO.reshape(len(x_LO), heads, -1).transpose(1, 0, 2)
+
+
+def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
+    """Convolve each of C channels with zero padding, (L,C) -> (R,C); compute only the first R = `rows` output rows."""
+    window, channels = kernel_WC.shape
+    return jax.lax.conv_general_dilated(
+        _padded(x_LC, window, rows)[None, None],
+        kernel_WC[None, :, None],
+        window_strides=(1, 1),
+        padding="VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=channels,
+    )[0, 0]
+
+
+def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
+    """Return the input from which a convolution without padding computes `rows` output rows.
+
+    It has rows + window - 1 rows: window // 2 rows of zeros, the first rows of x and, if x has too few, more zeros.
+    """
+    behind = rows + window // 2 - len(x)
+    return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
+
+
+class SeparableMap(struct.PyTreeNode):
+    """Depth-wise separable convolution, (L,D) -> (R,H·K): pointwise(depthwise(x)) at the first R = `rows` tokens."""
+
+    depthwise: Array
+    pointwise: Map
+
+    def __call__(self, x_LD: jax.Array, rows: int) -> jax.Array:
+        return self.pointwise(depthwise(x_LD, self.depthwise, rows))
+
+
+class Dynamic(struct.PyTreeNode):
+    """ConvBERT's convolution heads, with a kernel for each token.
+
+    The kernel is computed from the span around the token or, if `span_key` is None, from the token's gated value.
+    """
+
+    span_key: SeparableMap | None
+    generator: Map
+    window: int = struct.field(pytree_node=False)
+    mask_padding: bool = struct.field(pytree_node=False)
+
+    def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
+        """Return (R,H,J), J channels per head.
+
+        projected: has "query", "convolved" and, if `span_key` is None, "gate".
+        """
+        rows, value_LC = len(projected["query"]), projected["convolved"]
+        if self.span_key is None:
+            value_LC = value_LC * jax.nn.sigmoid(projected["gate"])
+            source_RC = value_LC[:rows]
+        else:
+            source_RC = self.span_key(_zeroed(x_LD, mask_L, self.mask_padding), rows) * projected["query"]
+        kernel_RHW = jax.nn.softmax(self.generator(source_RC).reshape(rows, heads, self.window), axis=-1)
+        value_LC = _zeroed(value_LC, mask_L, self.mask_padding)
+        value_XHJ = _padded(value_LC, self.window, rows).reshape(rows + self.window - 1, heads, -1)
+        taps = [kernel_RHW[..., tap, None] * value_XHJ[tap : tap + rows] for tap in range(self.window)]
+        return sum(taps[1:], taps[0])
+
+
+class Fixed(struct.PyTreeNode):
+    """Convolution heads whose depth-wise separable kernel is the same at every token."""
+
+    separable: SeparableMap
+    mask_padding: bool = struct.field(pytree_node=False)
+
+    @property
+    def window(self) -> int:
+        return self.separable.depthwise.shape[0]
+
+    def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
+        """Return x convolved at its first R tokens, (R,H,J): R rows as in projected["query"], J channels per head."""
+        rows = len(projected["query"])
+        return self.separable(_zeroed(x_LD, mask_L, self.mask_padding), rows).reshape(rows, heads, -1)
+
+
+def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array:
+    return x_LC * mask_L[: len(x_LC), None] if mask_padding else x_LC
+
+
+class Attention(struct.PyTreeNode):
+    """Multi-head attention, optionally with convolution heads, for the first R = `rows` tokens.
+
+    A call maps source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked_M) · v, convolved heads]).
+    masked_M is 0 at tokens and a large negative number at padding.
+
+    projections: each reads one of four arrays: "source", "values", "first" (the first R rows of the source) or "near"
+    (the first R rows of the source and the rows behind these that a convolution window reaches).
+    output: None returns the concatenated heads.
+    scale: factor of qkᵀ; 1 if the linear map of the queries already includes this factor.
+    theta, reach: as in nn.RotaryAttention; theta is None without rotary positions.
+    """
+
+    projections: tuple[Projection, ...]
+    convolution: Any
+    output: Map | None
+    heads: int = struct.field(pytree_node=False)
+    scale: float = struct.field(pytree_node=False)
+    theta: float | None = struct.field(pytree_node=False, default=None)
+    reach: int | None = struct.field(pytree_node=False, default=None)
+
+    def __call__(
+        self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
+    ) -> jax.Array:
+        near = rows + (self.convolution.window // 2 if self.convolution is not None else 0)
+        read = {"source": source_LD, "values": values_LI, "first": source_LD[:rows], "near": source_LD[:near]}
+        projected = {one.name: one.map(read[one.reads]) for one in self.projections}
+        query, key, value = (split_heads(projected[name], self.heads) for name in ("query", "key", "value"))
+        if self.scale != 1.0:
+            query = query * self.scale
+        if self.theta is not None:
+            query, key = (_rotated(x, self.theta) for x in (query, key))
+        if self.reach is None or self.reach >= len(masked_M) - 1:
+            scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key) + masked_M
+            context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
+        else:
+            context_RHJ = _attend_near(query, key, value, masked_M, self.reach)
+        if self.convolution is not None:
+            convolved_RHJ = self.convolution(source_LD, projected, mask_L, self.heads)
+            context_RHJ = jnp.concatenate([context_RHJ, convolved_RHJ], axis=1)
+        context_RO = context_RHJ.reshape(rows, -1)
+        return context_RO if self.output is None else self.output(context_RO)
+
+
+def _attend_near(
+    query_HRK: jax.Array, key_HMK: jax.Array, value_HMJ: jax.Array, masked_M: jax.Array, reach: int
+) -> jax.Array:
+    """Return the context (R,H,J) of R tokens, the row's first, by the keys up to `reach` tokens away.
+
+    In N blocks if all tokens have queries, as in nn.attend_near; else N is 1.
+    """
+    rows, length = query_HRK.shape[1], len(masked_M)
+    size = block_size(reach, length) if rows == length else None
+    if size is None:
+        near_RX = np.abs(np.arange(rows)[:, None] - np.arange(length)) <= reach
+        query, key, value, hidden_1NX = (x[:, None] for x in (query_HRK, key_HMK, value_HMJ, masked_M[None]))
+    else:
+        near_RX = near_in_blocks(reach, size)
+        query = split_blocks(query_HRK, size)
+        key, value = (join_neighbours(split_blocks(x, size)) for x in (key_HMK, value_HMJ))
+        # Zeros fill the blocks, so a token is what differs from MASKED_SCORE.
+        hidden_1NX = join_neighbours(split_blocks(masked_M[None] - MASKED_SCORE, size)) + MASKED_SCORE
+    far_RX = np.where(near_RX, 0, MASKED_SCORE).astype(np.float32)
+    hidden_NRX = jnp.minimum(hidden_1NX[0][:, None], far_RX)
+    scores_HNRX = jnp.einsum("hnrk,hnxk->hnrx", query, key) + hidden_NRX
+    context_HNRJ = jnp.einsum("hnrx,hnxj->hnrj", jax.nn.softmax(scores_HNRX, axis=-1), value)
+    sees_NR1 = 1 - jnp.max(hidden_NRX, axis=-1, keepdims=True) / MASKED_SCORE  # 1, or 0 if padding sees only padding
+    context_HNRJ = context_HNRJ * sees_NR1
+    return context_HNRJ.reshape(len(context_HNRJ), -1, context_HNRJ.shape[-1])[:, :rows].transpose(1, 0, 2)
+
+
+def _rotated(x_HLK: jax.Array, theta: float) -> jax.Array:
+    """Return nn.modern.rotate of the rows (H,L,K), whose positions are 0 to L - 1."""
+    places_1L = jnp.arange(x_HLK.shape[1])[None]
+    return rotate(x_HLK.transpose(1, 0, 2)[None], places_1L, theta)[0].transpose(1, 0, 2)
+
+
+class AttentionSideBySide(struct.PyTreeNode):
+    """Attention whose heads are split into `parts`.
+
+    Each part reads an equal share of the input's columns; `output` maps the concatenated heads of all parts.
+    """
+
+    parts: tuple[Any, ...]
+    output: Map
+
+    def __call__(
+        self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
+    ) -> jax.Array:
+        sources, values = (jnp.split(x, len(self.parts), axis=-1) for x in (source_LD, values_LI))
+        inputs = zip(self.parts, sources, values, strict=True)
+        heads = [part(source, value, masked_M, mask_L, rows) for part, source, value in inputs]
+        return self.output(jnp.concatenate(heads, axis=-1))
+
+
+class GraphTrigram(struct.PyTreeNode):
+    """MobileBERT's trigram embedding, (L,E) -> (L,D): a dense map of [next, this, previous token], kernel (3·E,D)."""
+
+    dense: Affine
+    mask_padding: bool = struct.field(pytree_node=False)
+
+    def __call__(self, x_LE: jax.Array, mask_L: jax.Array) -> jax.Array:
+        if self.mask_padding:
+            x_LE = x_LE * mask_L[:, None]
+        padded = jnp.pad(x_LE, ((1, 1), (0, 0)))
+        return self.dense(jnp.concatenate([padded[2:], x_LE, padded[:-2]], axis=-1))
+
+
+class GraphEmbedding(struct.PyTreeNode):
+    """Sum of word, position and token-type embeddings: ids, types and mask, each (L), -> (L,E).
+
+    transformation: maps the word embeddings to (L,D); position and token-type tables and the result are then D wide.
+    """
+
+    word: Array
+    position: Array | None
+    token_type: Array | None
+    transformation: GraphTrigram | None
+    norm: Map | None
+
+    def __call__(self, ids_L: jax.Array, types_L: jax.Array | None, mask_L: jax.Array) -> jax.Array:
+        x_LE = lookup(ids_L, self.word)
+        if self.transformation is not None:
+            x_LE = self.transformation(x_LE, mask_L)
+        if self.position is not None:
+            x_LE = x_LE + self.position[: len(ids_L)]
+        if self.token_type is not None:
+            assert types_L is not None
+            x_LE = x_LE + lookup(types_L, self.token_type)
+        return x_LE if self.norm is None else self.norm(x_LE)
+
+
+class GraphLayer(struct.PyTreeNode):
+    """Transformer layer like nn.Layer, (L,D) -> (R,D). first: compute only the first token (R = 1); else, R = L."""
+
+    attention: Attention
+    attention_norm: Any
+    feed_forward: Map
+    feed_forward_norm: Any
+    first: bool = struct.field(pytree_node=False, default=False)
+
+    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
+        rows = 1 if self.first else len(x_LD)
+        attended_RD = self.attention(x_LD, x_LD, masked_M, mask_L, rows)
+        x_RD = self.attention_norm.join(x_LD[:rows], attended_RD)
+        return self.feed_forward_norm.join(x_RD, self.feed_forward(x_RD))
+
+
+class GraphPreNormLayer(struct.PyTreeNode):
+    """ModernBERT layer like nn.PreNormLayer, (L,D) -> (R,D), with R as in GraphLayer.
+
+    Without `bottleneck` and `output`, the layer's inner width I is D.
+    """
+
+    attention_norm: Any
+    attention: Attention
+    feed_forward_norm: Any
+    feed_forward: Map
+    output_norm: Any
+    attention_sum: Any = Residual()
+    feed_forward_sum: Any = Residual()
+    bottleneck: Map | None = None
+    output: Map | None = None
+    output_sum: Any = Residual()
+    first: bool = struct.field(pytree_node=False, default=False)
+
+    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
+        rows = 1 if self.first else len(x_LD)
+        b_LI = x_LD if self.bottleneck is None else self.bottleneck(x_LD)
+        normed_LI = b_LI if self.attention_norm is None else self.attention_norm(b_LI)
+        b_RI = self.attention_sum.join(b_LI[:rows], self.attention(normed_LI, normed_LI, masked_M, mask_L, rows))
+        b_RI = self.feed_forward_sum.join(b_RI, self.feed_forward(self.feed_forward_norm(b_RI)))
+        x_RD = b_RI if self.output is None else self.output_sum.join(x_LD[:rows], self.output(b_RI))
+        return x_RD if self.output_norm is None else self.output_norm(x_RD)
+
+
+class GraphBottleneckLayer(struct.PyTreeNode):
+    """MobileBERT layer like nn.BottleneckLayer, (L,D) -> (R,D), with R as in GraphLayer.
+
+    Values are computed from the output of `bottleneck` if `inside` is set, else from the layer's input. Queries and
+    keys are computed from the output of `shared` or, if it is None, from the same array as the values.
+    """
+
+    bottleneck: Map
+    shared: Map | None
+    attention: Attention
+    attention_norm: Any
+    feed_forwards: tuple[Map, ...]
+    feed_forward_norms: tuple[Any, ...]
+    output: Map
+    output_norm: Any
+    inside: bool = struct.field(pytree_node=False)
+    first: bool = struct.field(pytree_node=False, default=False)
+
+    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
+        rows = 1 if self.first else len(x_LD)
+        b_LI = self.bottleneck(x_LD if self.inside else x_LD[:rows])
+        values = b_LI if self.inside else x_LD
+        source = values if self.shared is None else self.shared(x_LD)
+        attended_RI = self.attention(source, values, masked_M, mask_L, rows)
+        b_RI = self.attention_norm.join(b_LI[:rows], attended_RI)
+        for feed_forward, norm in zip(self.feed_forwards, self.feed_forward_norms, strict=True):
+            b_RI = norm.join(b_RI, feed_forward(b_RI))
+        return self.output_norm.join(x_LD[:rows], self.output(b_RI))
+
+
+AnyGraphLayer = GraphLayer | GraphPreNormLayer | GraphBottleneckLayer
+
+
+class Graph(struct.PyTreeNode):
+    """A model with its head for one row of tokens; a call returns the outputs by name.
+
+    projection: maps the embeddings (L,E) to the layers' width, (L,D). pooler: None if the head reads the first token's
+    state unpooled.
+    """
+
+    embedding: GraphEmbedding
+    projection: Affine | None
+    layers: tuple[AnyGraphLayer, ...]
+    pooler: Affine | None
+    head: Any
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, int32 arrays of shape (L), or (P) for `masked_positions`."""
+        more = self.head.more_inputs
+        types = () if self.embedding.token_type is None and TYPES not in more else (TYPES,)
+        return ("input_ids", *types, "attention_mask", *(name for name in more if name != TYPES))
+
+    def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
+        mask_L = inputs["attention_mask"].astype(jnp.float32)
+        x_LD = self.embedding(inputs["input_ids"], inputs.get("token_type_ids"), mask_L)
+        if self.projection is not None:
+            x_LD = self.projection(x_LD)
+        masked_M = (1.0 - mask_L) * MASKED_SCORE
+        for layer in self.layers:
+            x_LD = layer(x_LD, masked_M, mask_L)
+        return self.head(x_LD, self._pooled, mask_L, self.embedding.word, inputs)
+
+    def _pooled(self, x_LD: jax.Array) -> jax.Array:
+        """Return the pooled state of the first token, (1,D)."""
+        return x_LD[:1] if self.pooler is None else jnp.tanh(self.pooler(x_LD[:1]))

@@ -9,14 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.export.graph import layers
-from bertzoo.export.graph.attention import Attention, AttentionSideBySide, Dynamic, Projection
 from bertzoo.export.graph.from_model import build_graph
-from bertzoo.export.graph.modules import (
+from bertzoo.export.graph.layers import (
     AnyGraphLayer,
+    Attention,
+    AttentionSideBySide,
+    Dynamic,
     Graph,
     GraphBottleneckLayer,
     GraphEmbedding,
     GraphPreNormLayer,
+    Projection,
 )
 from bertzoo.export.graph.reference import TrainingGraph
 
