@@ -207,7 +207,7 @@ def our_outputs(model: Any, params: Any, batch: dict[str, Any]) -> tuple[jax.Arr
 
 
 def test_no_class_is_left_out() -> None:
-    assert len(architectures()) == len(set(architectures())) == 43
+    assert len(architectures()) == len(set(architectures())) == 44
 
 
 @pytest.mark.parametrize("name,key", architectures(), ids=lambda value: value)
