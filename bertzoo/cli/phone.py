@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.core.errors import UserError
-from bertzoo.core.options import option
+from bertzoo.core.options import option, reject
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,7 @@ def main(options: PhoneFlags) -> int:
         )
     if options.outputs is None:
         raise UserError("OUTPUTS, the folder of the phone's outputs, is missing. Add it after FILE and FOLDER.")
-    for name, value in (("rows", options.rows), ("length", options.length)):
-        if value is not None:
-            raise UserError(
-                f"--{name}={value} applies only to `bertzoo phone pack`; FOLDER has judge's rows. Leave --{name} out."
-            )
+    reject(options, ("rows", "length"), "`bertzoo phone judge`, only to pack")
     examples = device.count_packed(options.file, options.folder)
     report = device.judge(options.file, options.outputs, examples, options.limit, options.float16)
     code = 0 if report["right"] else 1
@@ -94,21 +90,14 @@ def _pack(options: PhoneFlags) -> str:
     """Write the folder of packed inputs and return the line to print."""
     from bertzoo.export.check import device
 
-    for name, flag in (("outputs", "OUTPUTS"), ("limit", "--limit"), ("float16", "--float16"), ("json", "--json")):
-        if getattr(options, name) is not None and getattr(options, name) is not False:
-            raise UserError(f"{flag} applies to `bertzoo phone judge`, not to pack. Leave {flag} out.")
+    if options.outputs is not None:
+        raise UserError("OUTPUTS does not apply to `bertzoo phone pack`, only to judge. Leave OUTPUTS out.")
+    reject(options, ("limit", "float16", "json"), "`bertzoo phone pack`, only to judge")
     if options.file.suffix in device.TIMED_SUFFIXES:
-        if options.rows is not None:
-            raise UserError(
-                f"--rows={options.rows} applies only to .tflite files; {options.file} has one row. Leave --rows out."
-            )
+        reject(options, ("rows",), f"{options.file}, which has one row, only to .tflite files")
         length = device.pack_timed(options.file, options.folder, options.length)
         return f"Wrote {options.folder}: a row of {length} tokens."
-    if options.length is not None:
-        raise UserError(
-            f"--length={options.length} applies only to .pt, .pte and .onnx files, not to {options.file}. Leave "
-            "--length out."
-        )
+    reject(options, ("length",), f"{options.file}, only to .pt, .pte and .onnx files")
     golden, task = device.pack(options.file, options.folder, options.rows)
     return f"Wrote {options.folder}: {golden + task} rows, {golden} golden and {task} of the task."
 
