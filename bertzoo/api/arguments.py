@@ -41,8 +41,6 @@ def execution(options: RunOptions) -> Any:
 
 
 @overload
-def on_disk(name: None, argument: str) -> None: ...
-@overload
 def on_disk(name: Path | str, argument: str) -> Path: ...
 @overload
 def on_disk(name: Path | str | None, argument: str) -> Path | None: ...
@@ -52,8 +50,6 @@ def on_disk(name: Path | str | None, argument: str) -> Path | None:
     return None if name is None else paths.on_disk(name, f"{argument} =", advice)
 
 
-@overload
-def location(name: None, argument: str) -> None: ...
 @overload
 def location(name: Path | str, argument: str) -> Path | str: ...
 @overload
