@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.finetuning.word_vectors import static_model
+from bertzoo.finetuning.warm_start import static_model
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bertzoo.planning.hlo import ELEMENT_BYTES, computations, count_runs
+from bertzoo.planning.compiled import ELEMENT_BYTES, computations, count_runs
 
 REVISION = "2"  # part of the keys of stored results; raise it when the same program gets other figures
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")

@@ -205,8 +205,7 @@ class TextEncoder:
         import numpy as np
 
         from bertzoo.core.errors import UserError
-        from bertzoo.finetuning.embed import quantised
-        from bertzoo.finetuning.text_split import unit_vectors
+        from bertzoo.finetuning.embed import quantised, unit_vectors
 
         if prompt_name is not None and prompt is not None:
             raise UserError(f"prompt_name = {prompt_name!r} and prompt = {prompt!r} exclude each other. Keep one.")
@@ -252,7 +251,7 @@ class TextEncoder:
         import numpy as np
 
         from bertzoo.core.errors import UserError
-        from bertzoo.finetuning.text_split import unit_vectors
+        from bertzoo.finetuning.embed import unit_vectors
 
         first, second = np.atleast_2d(first), np.atleast_2d(second)
         if (bits := first.dtype == np.uint8) != (second.dtype == np.uint8):

@@ -107,8 +107,7 @@ def main(options: EmbedFlags) -> int:
 
     from bertzoo.core import atomic
     from bertzoo.export.file_model import open_embedding_model
-    from bertzoo.finetuning.embed import quantised
-    from bertzoo.finetuning.text_split import unit_vectors
+    from bertzoo.finetuning.embed import quantised, unit_vectors
     from bertzoo.train.step import keep_programs
 
     if options.output:

@@ -40,7 +40,7 @@ class SubmissionFlags:
 def main(options: SubmissionFlags) -> int:
     """Predict every test set and write the zip."""
     from bertzoo.core.paths import on_disk
-    from bertzoo.finetuning import leaderboard
+    from bertzoo.finetuning.evaluate import predict_test_sets
     from bertzoo.tasks import submission
 
     path = on_disk(options.output, "the submission", "Name a file on this machine.")
@@ -48,9 +48,7 @@ def main(options: SubmissionFlags) -> int:
         raise UserError(f"{options.output} cannot be written. Name a .zip in a directory that exists.")
     check_file(path, options.output)
     runs = [on_disk(run, "the model", "Copy it to this machine and pass the path of the copy.") for run in options.runs]
-    predictions = leaderboard.predict_test_sets(
-        runs, data_dir=options.data_dir, wnli=options.wnli, batch_size=options.batch_size
-    )
+    predictions = predict_test_sets(runs, data_dir=options.data_dir, wnli=options.wnli, batch_size=options.batch_size)
     submission.write_submission(path, predictions, wnli=options.wnli)
     print(f"wrote {path}, with {len(submission.FILES)} files")
     return 0

@@ -10,7 +10,6 @@ import numpy as np
 from bertzoo.conversion.heads import vectors_digest
 from bertzoo.core.errors import UserError
 from bertzoo.finetuning.saved_model import SavedModel, one_device
-from bertzoo.finetuning.text_split import unit_vectors
 from bertzoo.runs.runner import FlaxRunner, Runner
 from bertzoo.tasks import fields
 from bertzoo.tasks.encode import encode_pieces
@@ -145,3 +144,9 @@ def quantised(vectors: np.ndarray, precision: Precision) -> np.ndarray:
         largest = np.abs(vectors).max(-1, keepdims=True)
         return np.round(127 * vectors / np.maximum(largest, np.finfo(np.float32).tiny)).astype(np.int8)
     return np.packbits(vectors > 0, axis=-1) if precision == "binary" else vectors.astype(np.float32)
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Divide vectors (…,E) by their norms; a zero vector stays."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.maximum(norms, np.finfo(np.float32).tiny)

@@ -1,20 +1,20 @@
-"""A fine-tuned model: score it on a split or a file, or predict labels or answers for texts."""
+"""A fine-tuned model: score it on a split or a file, or predict labels or answers for texts or GLUE's test sets."""
 
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
+from bertzoo.data.sources import tfds
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.embedding import EmbeddingTask
-from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
+from bertzoo.finetuning.embedding_scores import MTEB, SCORERS, score_embeddings, score_mteb
 from bertzoo.finetuning.entities import EntityTask
 from bertzoo.finetuning.labels import LabelSplit, LabelTask
-from bertzoo.finetuning.mteb_tasks import PREFIX, score_mteb
 from bertzoo.finetuning.multi_task import MultiTask, head_recipe
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.saved_model import SavedModel, load_saved
@@ -28,7 +28,7 @@ from bertzoo.finetuning.task_kind import (
     log_skipped,
     warn_unknown,
 )
-from bertzoo.tasks import inputs
+from bertzoo.tasks import inputs, submission
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example
@@ -168,7 +168,7 @@ def evaluate_split(
     """
     if output is not None and model.kind != "span":
         raise UserError(f"output = {output} applies only to answers, but {model.path} gives none. Leave output out.")
-    if model.kind == "embedding" and (task in SCORERS or task.startswith(PREFIX)):
+    if model.kind == "embedding" and (task in SCORERS or task.startswith(MTEB)):
         score = score_embeddings if task in SCORERS else score_mteb
         embedder = EmbeddingModel(**vars(model))
         return score(embedder, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
@@ -254,3 +254,77 @@ def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:
         Question(pair.key, pair.text_a, pair.text_b or "", (), False, "", f"{origin} question {int(pair.key) + 1}")
         for pair in examples
     ]
+
+
+def predict_test_sets(
+    paths: Sequence[Path],
+    *,
+    data_dir: str,
+    wnli: submission.Wnli,
+    batch_size: int,
+    rows: Mapping[str, int] | None = None,
+) -> dict[str, dict[str, int | float]]:
+    """Return {test set: {key of an example: index of the predicted label, or predicted number}}.
+
+    paths: one model for each task.
+    data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
+    wnli: with "majority", a model of WNLI is not used.
+    rows: {test set: required number of rows}; None: the numbers of rows in GLUE's test sets.
+
+    Reads and counts all test sets before the first prediction. Raises UserError if a task or row is missing or occurs
+    twice.
+    """
+    models: dict[str, TaskModel] = {}
+    for path in paths:
+        model = load_task_model(path)
+        name = model.task_name
+        if model.task_class is not LabelTask or name not in GLUE or not GLUE[name].train:
+            raise UserError(
+                f"{path} is fine-tuned on {name or 'an unknown task'}, not on a task of GLUE. Leave it out."
+            )
+        if name in models:
+            raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Leave one model out.")
+        models[name] = model.for_task(model.task(name))
+    if "wnli" in models and wnli == "majority":
+        _LOG.info(
+            f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."
+        )
+    submission.check_files([file for task in models for file in _files(task)], wnli)
+    tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
+    for splits in tests.values():
+        for name, examples in splits.items():
+            submission.check_rows(name, [example.key for example in examples], rows)
+    predictions: dict[str, dict[str, int | float]] = {}
+    for task, splits in tests.items():
+        model = models.pop(task)  # frees the previous task's parameters
+        for name, examples in splits.items():
+            values, _, cut, *_ = model.predict(examples, batch_size)
+            note = f", {int(cut.sum()):,} of them cut to {model.max_length} tokens" if cut.any() else ""
+            _LOG.info(f"{name}: {len(examples):,} rows{note}")
+            predictions[name] = {example.key: value for example, value in zip(examples, values.tolist(), strict=True)}
+    return predictions
+
+
+def _files(task: str) -> list[str]:
+    """Return the test sets (keys of submission.FILES) that the model of a task predicts."""
+    return ["mnli_matched", "mnli_mismatched", "ax"] if task == "mnli" else [task]
+
+
+def _tests(task: str, directory: str) -> dict[str, list[Example]]:
+    if task != "mnli":
+        return {task: GLUE[task].read("test", directory).examples}
+    splits = {split.replace("test", task): GLUE[task].read(split, directory).examples for split in GLUE[task].test}
+    return {**splits, "ax": _diagnostic(directory)}
+
+
+def _diagnostic(directory: str) -> list[Example]:
+    """Read GLUE's diagnostic set from MNLI's `directory`, else from a folder AX or diagnostic beside `directory`."""
+    try:
+        return GLUE["ax"].read("test", directory).examples
+    except UserError:
+        parent = Path(directory).absolute().parent
+        if directory.startswith(tfds.PREFIX) or not any(
+            (parent / name).is_dir() for name in ("AX", "diagnostic", "ax")
+        ):
+            raise
+        return GLUE["ax"].read("test", parent).examples

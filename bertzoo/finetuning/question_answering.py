@@ -24,8 +24,9 @@ from bertzoo.finetuning.task_kind import (
 )
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs.runner import Outputs
-from bertzoo.tasks import custom_questions, squad_metric, windows
+from bertzoo.tasks import squad_metric, windows
 from bertzoo.tasks.answers import Answered, Decoding, decode
+from bertzoo.tasks.custom import question_task
 from bertzoo.tasks.predictions import answer_records
 from bertzoo.tasks.rows import Slot
 from bertzoo.tasks.squad import Question
@@ -98,7 +99,7 @@ class QuestionTask(TaskKind):
         name, known = name or model.task_name, " or ".join(SQUAD)
         if name == "own":
             model.check_columns()
-            return cls(model.recipe, custom_questions.question_task(model.recipe.own))
+            return cls(model.recipe, question_task(model.recipe.own))
         if not name:
             raise ConfigError(f"{model.path} does not record its task. Name {known} with --task.")
         if name not in SQUAD:

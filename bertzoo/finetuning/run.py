@@ -2,15 +2,17 @@
 
 import logging
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import atomic
+import jax
+
+from bertzoo.core import atomic, config
 from bertzoo.core import config as loader
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.finetuning.embedding import STSB, EmbeddingTask
 from bertzoo.finetuning.entities import EntityTask
@@ -18,15 +20,15 @@ from bertzoo.finetuning.kind import BASELINES, RESULTS
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.multi_task import MultiTask
 from bertzoo.finetuning.question_answering import QuestionTask
-from bertzoo.finetuning.run_dir import check_config, claim
 from bertzoo.finetuning.seeds import Seed, SeedJob
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind, changed_field
-from bertzoo.finetuning.warm_start import load_starting_model
-from bertzoo.finetuning.word_vectors import WORDS
+from bertzoo.finetuning.warm_start import WORDS, load_starting_model
 from bertzoo.models.parts import padding_seen
+from bertzoo.runs import provenance
+from bertzoo.runs.provenance import software
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.tasks import custom_questions
+from bertzoo.tasks.custom import question_task
 from bertzoo.tasks.decision import describe
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad_tasks import SQUAD
@@ -36,6 +38,8 @@ from bertzoo.train.step import keep_programs
 _LOG = logging.getLogger(__name__)
 
 NAMES = (*(name for name, task in GLUE.items() if task.train), *SQUAD, "own")  # tasks with a training set
+EXAMPLES = "examples_sha256"  # key of run.json
+FREE = ("seeds", "log_every", "data_dir")  # keys that may change when a run resumes
 Results = dict[str, Any]
 
 
@@ -65,7 +69,7 @@ def resolve_task(recipe: Finetune) -> TaskKind:
     if recipe.embeds:
         task = EmbeddingTask(recipe, own if name == "own" else None)
     elif name in SQUAD or (name == "own" and own.kind == "span"):
-        task = QuestionTask(recipe, SQUAD[name] if name in SQUAD else custom_questions.question_task(own))
+        task = QuestionTask(recipe, SQUAD[name] if name in SQUAD else question_task(own))
     elif own.heads:
         task = MultiTask.of(recipe)
     elif name == "own" and own.kind == "entities":
@@ -196,3 +200,46 @@ def summary_lines(results: Results) -> Iterator[str]:
     for name, splits in results.get("baselines", {}).get("scores", {}).items():
         scores = (f"{label(s, metric)} {value:.2f}" for s, named in splits.items() for metric, value in named.items())
         yield f"  for comparison, {name}: {', '.join(scores)}"
+
+
+def check_config(run: RunDirectory, recipe: Finetune) -> None:
+    """Raise ConfigError if a resumed run changes a key that is not in FREE, or leaves out a seed that was trained."""
+    if not run.config.exists():
+        return
+    before = config.load(Finetune, [run.config])
+    changed = [line for line in config.difference(before, recipe) if line.split(":")[0] not in FREE]
+    if _begun(run):
+        config.reject(run.name, changed)
+    last = recipe.seed + recipe.seeds - 1
+    if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
+        raise ConfigError(
+            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from the results. Use "
+            f"seeds = {left[-1] + 1 - recipe.seed} or more, or a different --run_dir."
+        )
+
+
+def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]], digests: Mapping[str, str]) -> None:
+    """Write config.toml and run.json; raises UserError if the run began with other parameters or examples.
+
+    models: records of the model to fine-tune ("from") and of the "teacher". digests: hash of the examples by split.
+    """
+    for name, record in models.items():
+        run.check_same_model(name, run.origin(name) if _begun(run) else None, record)
+    before = run.provenance().get(EXAMPLES, {}) if _begun(run) else {}
+    if differing := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
+        where = f" in {recipe.data_dir}" if recipe.data_dir else ""
+        raise UserError(
+            f"the examples of {' and '.join(differing)}{where} differ from those that {run.name} started with. "
+            "Restore the files or use a different --run_dir."
+        )
+    run.path.mkdir(parents=True, exist_ok=True)
+    run.write_config(recipe)
+    quantise = {} if recipe.quantise == "none" else {"quantise": recipe.quantise}
+    devices = sorted({device.device_kind for device in jax.devices()})
+    provenance.write_run_json(
+        run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models, **quantise}
+    )
+
+
+def _begun(run: RunDirectory) -> bool:
+    return any(run.path.glob("seed-*"))

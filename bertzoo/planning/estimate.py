@@ -20,8 +20,7 @@ from bertzoo.nn.flops import PRODUCTS, operation_flops, operations
 from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.planning import chips, compiled
 from bertzoo.planning.chips import Topology
-from bertzoo.planning.compiled import CompiledStep
-from bertzoo.planning.hlo import BETWEEN_SLICES
+from bertzoo.planning.compiled import BETWEEN_SLICES, CompiledStep
 from bertzoo.runs.configs import Recipe, Transfer
 from bertzoo.runs.experiments import build_experiment
 from bertzoo.train import sharding

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.tasks.paragraphs import Paragraphs, Window
+from bertzoo.tasks.windows import Paragraphs, Window
 
 Output = Mapping[str, np.ndarray]
 NEVER = 1e6  # null odds of a question without candidate answers; finite, since JSON has no infinity

@@ -16,8 +16,8 @@ from bertzoo.core.documents import DocumentError, fitting, parse_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.tasks.metrics import OUTSIDE, entities, split_tag
-from bertzoo.tasks.paragraphs import Pieces, cut, max_context
 from bertzoo.tasks.rows import Rows
+from bertzoo.tasks.windows import Pieces, cut, max_context
 
 Scheme = Literal["BIO", "BIOES"]
 Aggregation = Literal["first", "max", "average", "simple"]

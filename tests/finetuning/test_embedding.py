@@ -14,10 +14,10 @@ import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.export.file_model import open_embedding_model
 from bertzoo.finetuning import embedding_scores
-from bertzoo.finetuning.embed import quantised
+from bertzoo.finetuning.embed import quantised, unit_vectors
+from bertzoo.finetuning.embedding import TextSplit
 from bertzoo.finetuning.settings import EmbeddingOptions
 from bertzoo.finetuning.text_index import build_index, read_index
-from bertzoo.finetuning.text_split import TextSplit, unit_vectors
 from bertzoo.runs import load_model
 
 

@@ -11,13 +11,12 @@ import pytest
 from messages import mentions
 
 from bertzoo.cli import main as cli
-from bertzoo.finetuning import leaderboard
+from bertzoo.finetuning import evaluate
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.heads import SequenceClassification
 from bertzoo.runs import load_model
 from bertzoo.tasks import submission
-from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.layouts import LAYOUTS
+from bertzoo.tasks.glue import GLUE, LAYOUTS
 
 ROWS = 4
 TASKS = [name for name in GLUE if name != "ax"]
@@ -98,11 +97,11 @@ def test_wnli_is_the_majority_by_default(models: dict[str, Path], glue: Path, tm
 def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch):
     model, read = SimpleNamespace(task_name="cola", recipe=SimpleNamespace(data_dir="of the run")), []
     model.task_class, model.task, model.for_task = LabelTask, lambda name: None, lambda task: model
-    monkeypatch.setattr(leaderboard, "load_task_model", lambda path: model)
-    monkeypatch.setattr(leaderboard, "_tests", lambda task, directory: read.append(directory) or {})
+    monkeypatch.setattr(evaluate, "load_task_model", lambda path: model)
+    monkeypatch.setattr(evaluate, "_tests", lambda task, directory: read.append(directory) or {})
     monkeypatch.setattr(submission, "FILES", {"cola": ("CoLA.tsv", 0)})
     for data_dir in ("", "of the command"):
-        leaderboard.predict_test_sets([Path("m")], data_dir=data_dir, wnli="majority", batch_size=1)
+        evaluate.predict_test_sets([Path("m")], data_dir=data_dir, wnli="majority", batch_size=1)
     assert read == ["of the run", "of the command"]
 
 
@@ -129,7 +128,5 @@ def test_a_missing_model_raises_before_any_prediction(models, glue, folder, tmp_
 
 
 def test_the_diagnostic_set_is_found_beside_mnli(models: dict[str, Path], glue: Path, monkeypatch):
-    from bertzoo.finetuning import leaderboard
-
     monkeypatch.setattr(submission, "FILES", FILES)
-    assert [example.key for example in leaderboard._diagnostic(str(glue / "MNLI"))] == ["0", "1", "2", "3"]
+    assert [example.key for example in evaluate._diagnostic(str(glue / "MNLI"))] == ["0", "1", "2", "3"]

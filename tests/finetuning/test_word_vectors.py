@@ -17,8 +17,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.finetuning.embedding import EmbeddingTask
 from bertzoo.finetuning.evaluate import evaluate_split, load_task_model
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.warm_start import load_starting_model
-from bertzoo.finetuning.word_vectors import WORDS
+from bertzoo.finetuning.warm_start import WORDS, load_starting_model
 from bertzoo.heads import KINDS, SentenceEmbedding
 from bertzoo.models import Electra, Static
 from bertzoo.runs import load_model

@@ -1,6 +1,6 @@
 """Collectives are read from a program's text: kinds, bytes, groups, loops, and each but once."""
 
-from bertzoo.planning.hlo import Collective, find_collectives
+from bertzoo.planning.compiled import Collective, find_collectives
 
 TEXT = """\
 HloModule jit_train_step, is_scheduled=true, entry_computation_layout={(f32[4]{0})->f32[4]{0}}

@@ -10,11 +10,11 @@ from messages import mentions
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
-from bertzoo.planning import chips, compiled, estimate, hlo, page
+from bertzoo.planning import chips, compiled, estimate, page
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs.configs import Pretrain
 
-SENT = hlo.Collective(kind="all-reduce", group=4, count=3, size=8_000_000, sent=12_000_000)
+SENT = compiled.Collective(kind="all-reduce", group=4, count=3, size=8_000_000, sent=12_000_000)
 RESULT = compiled.CompiledStep(seconds=1.0, arguments=7 << 30, temporaries=2 << 30, code=1 << 30, collectives=(SENT,))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, ModernBert, SqueezeBert
 from bertzoo.objectives import Masked, Replaced
-from bertzoo.planning.hlo import find_collectives
+from bertzoo.planning.compiled import find_collectives
 from bertzoo.train import experiment, optim, sharding, state, step
 from bertzoo.train.experiment import Experiment, StageSetup
 

@@ -5,8 +5,7 @@ from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, write
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import UserError
-from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.layouts import LAYOUTS
+from bertzoo.tasks.glue import GLUE, LAYOUTS
 from bertzoo.tasks.task import double_unordered
 
 SCORES = ["0.000", "5.0", "2.4"]

@@ -11,10 +11,9 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.tokenizer import build
 from bertzoo.tasks import windows
-from bertzoo.tasks.paragraphs import cut, max_context
 from bertzoo.tasks.rows import Slot, bucket_lengths
 from bertzoo.tasks.squad import Answer
-from bertzoo.tasks.windows import Windowing
+from bertzoo.tasks.windows import Windowing, cut, max_context
 
 TEXTS = ["Who was born in Japan (1895-1943)? The leader's café, John Smith, and 12,345 others."] * 20
 TOKENIZERS = [TOKENIZER, build(SentencePiece(vocab_size=60), lambda: iter(TEXTS))]
