@@ -34,7 +34,6 @@ from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment, RateFactor, StageSetup
 from bertzoo.train.progress import Console, Record, Reporter, file_reporters
-from bertzoo.train.step import Batch
 
 _LOG = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ class Seed:
                         checkpoints=checkpoints,
                         reporters=reporters,
                         initial=job.start.initial,
-                        length=_length,
+                        length=lambda batch: batch["input_ids"].shape[-1],
                         flops_per_example=job.experiment.flops,
                         measure=self._evaluate,
                         memory_advice=lambda _, share: _memory_advice(recipe, share),
@@ -274,10 +273,6 @@ def _memory_advice(recipe: Finetune, share: float) -> str:
         return "Not even one row at a time fits: use a smaller --max_length or a device with more memory."
     ranges = "" if recipe.quantise == "none" else " (and averages the int8 ranges over them)"
     return f"Use --accumulate={parts}, which computes the same in {parts} parts{ranges}, or a smaller --batch_size."
-
-
-def _length(batch: Batch) -> int:
-    return batch["input_ids"].shape[-1]
 
 
 def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:

@@ -5,7 +5,6 @@ A directory holds index.json (model, sizes), vectors.npy (N,E), with bits also b
 
 import json
 import logging
-import math
 import tokenize
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from bertzoo.core import atomic
 from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import model_name
-from bertzoo.finetuning.embed import EmbeddingModel, Long, Precision, quantised
+from bertzoo.finetuning.embed import EmbeddingModel, Long, Precision, quantised, unit_vectors
 from bertzoo.tasks import fields
 
 _LOG = logging.getLogger(__name__)
@@ -92,7 +91,7 @@ class Index:
                 f"the queries have {queries.shape[1]} dimensions, but the vectors of the index have {self.size}. Use "
                 "the model of the index."
             )
-        unit = _unit(queries)
+        unit = unit_vectors(queries)
         if self.bits is None:
             found = _nearest(unit, self.vectors, top, _unit_rows, lambda block, part: block @ part.T)
         else:
@@ -148,11 +147,7 @@ def _equal_bits(codes: np.ndarray, part: np.ndarray) -> np.ndarray:
 
 
 def _unit_rows(vectors: np.ndarray) -> np.ndarray:
-    return _unit(vectors.astype(np.float32))
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
+    return unit_vectors(vectors.astype(np.float32))
 
 
 def build_index(
@@ -259,18 +254,14 @@ def _read_array(path: Path, shape: tuple[int, int], dtype: str) -> np.ndarray:
     """Map a .npy file; raises UserError unless it holds exactly an array of this shape and type."""
     _check_file(path)
     try:
-        with path.open("rb") as file:
-            if (version := np.lib.format.read_magic(file)) != (1, 0):
-                raise ValueError(f"it has version {version} of .npy")
-            *found, kind = np.lib.format.read_array_header_1_0(file)
-            start, size = file.tell(), path.stat().st_size
+        array = np.lib.format.open_memmap(path, "r")
     except (*_DAMAGE, tokenize.TokenError) as error:
         raise UserError(f"{path} is damaged ({error}). {_ADVICE}") from error
-    if found != [shape, False] or kind != np.dtype(dtype):
-        raise UserError(f"{path} holds {kind} of shape {found[0]}, not {dtype} of shape {shape}. {_ADVICE}")
-    if size != (expected := start + math.prod(shape) * kind.itemsize):
+    if array.shape != shape or array.dtype != np.dtype(dtype) or not array.flags.c_contiguous:
+        raise UserError(f"{path} holds {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}. {_ADVICE}")
+    if (size := path.stat().st_size) != (expected := array.offset + array.nbytes):
         raise UserError(f"{path} has {size:,} bytes, not {expected:,}. {_ADVICE}")
-    return np.memmap(path, kind, "r", start, shape)
+    return array
 
 
 def _check_file(path: Path) -> None:

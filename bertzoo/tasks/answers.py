@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.tasks.decision import softmax
 from bertzoo.tasks.windows import Paragraphs, Window
 
 Output = Mapping[str, np.ndarray]
@@ -211,13 +212,8 @@ def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> li
             ranked.setdefault(text, (float(start_scores[index]), float(end_scores[index]), at))
     if pair is not None:
         ranked.setdefault("", (*pair, None))
-    shares = _softmax([start + end for start, end, _ in ranked.values()])
+    shares = softmax(np.array([start + end for start, end, _ in ranked.values()])).tolist() if ranked else []
     return [
         Candidate(text, start, end, share, at)
         for (text, (start, end, at)), share in zip(ranked.items(), shares, strict=True)
     ]
-
-
-def _softmax(totals: Sequence[float]) -> list[float]:
-    exponentials = np.exp(np.array(totals) - max(totals, default=0.0))
-    return (exponentials / exponentials.sum()).tolist()

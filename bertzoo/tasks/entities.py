@@ -242,7 +242,6 @@ def make_text_windows(
         cut=np.zeros(len(windows), bool),
         label=None if tags is None else np.concatenate(labels).astype(np.int32),
         first=None if tags is None else np.concatenate(counted),
-        words=None,
         specials=tokenizer.specials,
         max_length=max_length,
         padding=padding,

@@ -265,20 +265,16 @@ def _described(layout: GlueLayout, split: str) -> str:
     return f"a header with the columns {text}, {label}"
 
 
+# Fields that a task has from its layout.
+_SHARED = ("name", "metrics", "labels", "aliases", "symmetric", "range", "train", "dev", "test")
+
+
 def _task(layout: GlueLayout) -> Task:
     return Task(
-        name=layout.name,
         kind="regression" if layout.range else "classification",
-        metrics=layout.metrics,
         read=_Reader(layout),
-        labels=layout.labels,
-        aliases=layout.aliases,
         pair=len(layout.tsv) > 1,
-        symmetric=layout.symmetric,
-        range=layout.range,
-        train=layout.train,
-        dev=layout.dev,
-        test=layout.test,
+        **{name: getattr(layout, name) for name in _SHARED},
     )
 
 

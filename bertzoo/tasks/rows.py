@@ -4,7 +4,7 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,11 +45,11 @@ class Rows:
     lengths: np.ndarray
     middle: np.ndarray
     cut: np.ndarray
-    label: np.ndarray | None
-    first: np.ndarray | None
-    words: np.ndarray | None
     specials: Specials
     max_length: int
+    label: np.ndarray | None = None
+    first: np.ndarray | None = None
+    words: np.ndarray | None = None
     padding: int = 0
 
     def __len__(self) -> int:
@@ -78,7 +78,9 @@ class Rows:
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """Return the arrays of a planned batch, by name.
 
-        Rows added to reach `batch_size` have only [CLS] and weight 0.
+        They are `input_ids, token_type_ids, attention_mask` (B,L) int32 and `row_weight` (B,) float32, with labels also
+        `label` (B,) int32 or float32 or, for words, `label` (B,L) int32 and `label_weight` (B,L) float32. Rows added to
+        reach `batch_size` have only [CLS] and weight 0.
         """
         count, length = len(slot.rows), slot.length
         inside = np.arange(length) < self.lengths[slot.rows, None]
@@ -102,12 +104,6 @@ class Rows:
         elif self.label is not None:
             batch["label"] = _padded(self.label[slot.rows], batch_size)
         return batch
-
-    def batches(
-        self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the arrays of each batch that `plan` returns."""
-        return (self.batch(slot, batch_size) for slot in self.plan(batch_size, lengths, seed, epoch))
 
     def restore(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Return batches' outputs (B,...) as (N,...) in the examples' order; raises ValueError if a row is missing."""

@@ -9,7 +9,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.sources import tfds
-from bertzoo.tasks import readers
+from bertzoo.tasks import fields, readers
 
 Version = Literal["1.1", "2.0"]
 _JSON = {"train": "train-v{}.json", "dev": "dev-v{}.json"}
@@ -175,14 +175,7 @@ def _list(table: Any, field: str, place: str) -> list[Any]:
 
 
 def _text(table: Any, field: str, place: str) -> str:
-    value = table.get(field) if isinstance(table, dict) else None
-    if not isinstance(value, str):
-        raise UserError(f"{place} has no text in the field {field!r}. Add text.")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{place} has half of a surrogate pair in {field!r}. Remove this character.") from error
-    return value
+    return fields.text(table.get(field) if isinstance(table, dict) else None, place, field)
 
 
 def _read_tfds(source: str, split: str) -> list[Question]:

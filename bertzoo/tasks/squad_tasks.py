@@ -99,23 +99,16 @@ class SpanTask:
         With `nulls`, they are `exact` and `f1` at the `threshold` of null odds, and the best `exact` and `f1` over all
         thresholds, with the thresholds that reach them (keys in BEST).
         """
-        return score_answers(self.nulls, questions, answered, threshold)
+        if not self.nulls:
+            return score_1(questions, {answer.key: answer.text for answer in answered})
+        odds = {answer.key: answer.null_odds or 0.0 for answer in answered}
+        scores = score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
+        return {name: scores[name] for name in ("exact", "f1", *BEST)}
 
     @property
     def chosen_by(self) -> str:
         """Name of the development score that chooses the best epoch."""
         return "best_f1" if self.nulls else "f1"
-
-
-def score_answers(
-    nulls: bool, questions: Sequence[Question], answered: Sequence[Answered], threshold: float
-) -> dict[str, float]:
-    """Return the scores of answers as `SpanTask.score` does. nulls: whether some questions have no answer."""
-    if not nulls:
-        return score_1(questions, {answer.key: answer.text for answer in answered})
-    odds = {answer.key: answer.null_odds or 0.0 for answer in answered}
-    scores = score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
-    return {name: scores[name] for name in ("exact", "f1", *BEST)}
 
 
 def _is_file(source: Path | str) -> bool:

@@ -271,9 +271,6 @@ def _rows(
         lengths=np.array([window.length for window in windows], np.int64),
         middle=np.array([window.context for window in windows], np.int64),
         cut=np.array([window.size < len(window.owners) for window in windows], bool),
-        label=None,
-        first=None,
-        words=None,
         specials=specials,
         max_length=max_length,
     )

@@ -124,8 +124,6 @@ def of_lengths(lengths):
         middle=np.array(lengths),
         cut=np.zeros(count, bool),
         label=np.arange(count, dtype=np.int32),
-        first=None,
-        words=None,
         specials=TOKENIZER.specials,
         max_length=40,
     )
@@ -139,7 +137,7 @@ def test_an_epoch_has_every_row_once_whatever_the_lengths(lengths, batch_size, b
     assert len(set(sizes)) == len(sizes) <= buckets
     slots = rows.plan(batch_size, sizes, seed, epoch)
     assert len(slots) == -(-len(lengths) // batch_size)
-    batches = list(rows.batches(batch_size, sizes, seed, epoch))
+    batches = [rows.batch(slot, batch_size) for slot in slots]
     found = []
     for slot, batch in zip(slots, batches, strict=True):
         assert batch["input_ids"].shape == (batch_size, slot.length) and slot.length in sizes
