@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiers
 from embedding_runs import TOPICS, WORDS, finetune
 from messages import mentioning, mentions
+from tiny import devices
 
 import bertzoo
 from bertzoo.cli import main as cli
+from bertzoo.core import config
+from bertzoo.core.errors import ConfigError
 from bertzoo.export.file_model import open_embedding_model
 from bertzoo.finetuning import embedding_scores
 from bertzoo.finetuning.embed import quantised, unit_vectors
 from bertzoo.finetuning.embedding import TextSplit
-from bertzoo.finetuning.settings import EmbeddingOptions
-from bertzoo.finetuning.text_index import build_index, read_index
+from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
 from bertzoo.runs import load_model
 
 
@@ -158,23 +161,6 @@ def test_a_teacher_of_another_width_is_named(place: Path, tmp_path, capsys):
 TEXTS = [f"{a} {b}" for a in WORDS for b in WORDS]
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8", "binary"])
-def test_an_index_finds_the_nearest_texts(place: Path, tmp_path, precision: Any):
-    model = open_embedding_model(place / "run")
-    texts = [*TEXTS, "a\u2028b\nc"]
-    build_index(model, texts, tmp_path / "index", precision=precision)
-    index = read_index(tmp_path / "index")
-    index.check_model(model)
-    queries = model.embed(["bara doti", "zupi vexo tami"])
-    exact = queries @ model.embed(texts).T
-    tolerance = 1e-6 if precision == "float32" else 0.01
-    assert [index.text(row) for row in range(len(texts))] == texts
-    for hits, cosines in zip(index.search(queries, 5), exact, strict=True):
-        assert len(hits) == 5 and [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        np.testing.assert_allclose([hit.score for hit in hits], np.sort(cosines)[::-1][:5], atol=tolerance)
-        assert [hit.text for hit in hits] == [texts[hit.row] for hit in hits]
-
-
 def test_quantised_vectors():
     vectors = np.random.default_rng(1).normal(size=(50, 20))
     whole = quantised(vectors, "int8")
@@ -267,8 +253,11 @@ def test_tasks_of_embeddings(place: Path, tmp_path):
 
 
 def test_options_of_embeddings_are_checked():
-    for options in ({"l2": -1.0}, {"directions": 0.0}, {"temperature": -1.0}, {"sizes": (0,)}, {"projection": -1}):
-        with pytest.raises(bertzoo.core.errors.ConfigError):
+    for temperature in (-1.0, float("inf")):
+        with pytest.raises(ConfigError, match=mentioning("temperature", temperature)):
+            EmbeddingOptions(temperature=temperature)
+    for options in ({"l2": -1.0}, {"directions": 0.0}, {"sizes": (0,)}, {"projection": -1}):
+        with pytest.raises(ConfigError):
             EmbeddingOptions(**options)
 
 
@@ -280,3 +269,19 @@ def test_prompts(place: Path):
     np.testing.assert_array_equal(model.embed(["kelu"], prompt=model.prompt(None)), model.embed(["doti kelu"]))
     with pytest.raises(bertzoo.core.errors.UserError, match=mentioning("answer", "query, passage")):
         model.prompt("answer")
+
+
+CONFIGS = {file.stem: file for file in (Path(__file__).parents[2] / "configs").glob("embed_*.toml")}
+WIDE = ("squeezebert", "schubert", "static")  # as wide as their words
+FILES = [("data_dir", "texts"), ("own.train", "train.jsonl"), ("own.dev", "dev.jsonl")]
+
+
+@pytest.mark.parametrize("name", tiers.quick(CONFIGS, "embed_static"))
+def test_a_few_steps(name: str, place: Path, tmp_path: Path) -> None:
+    kind = config.load(Finetune, [name], FILES).model.kind
+    width = "hidden_size" if kind in WIDE else "embedding_size"
+    words = [f"--data_dir={place}", f"--from={place / 'run'}", f"--teacher={place / 'run'}", f"--run_dir={tmp_path}"]
+    small = ["--model.vocab_size=73", f"--model.{width}=16", "--embedding.projection=16", "--batch_size=16"]
+    with devices(1):
+        assert cli.main(["finetune", name, *words, *small, "--epochs=1", f"--embedding.vectors_dir={tmp_path}"]) == 0
+    assert load_model.read_model(tmp_path).model.kind == kind

@@ -76,11 +76,6 @@ def test_options_with_an_effect_are_accepted(options: Any, recipe: Any) -> None:
     task_of(options=options, **recipe)
 
 
-def test_an_infinite_temperature_is_rejected() -> None:
-    with pytest.raises(ConfigError, match=mentioning("temperature", "inf")):
-        EmbeddingOptions(temperature=float("inf"))
-
-
 def test_a_scale_without_similarities_is_rejected(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert finetune(place, tmp_path / "run", "--scale=5") == 2
     assert mentions(capsys.readouterr().err, "scale", 5, "similarities", "label")
@@ -225,26 +220,25 @@ def test_damaged_vectors_are_computed_again(vectors: Vectors) -> None:
     vectors.check(0)
 
 
-@pytest.mark.parametrize("progress", ['{"texts": 0}', '{"texts": -10}', '{"texts": 999}', '{"texts": "10"}', "{", None])
+@pytest.mark.parametrize(
+    "progress", ['{"texts": 0}', '{"texts": -10}', '{"texts": 999}', '{"texts": "10"}', "{", None, "shape", "alone"]
+)
 def test_damaged_progress_starts_again(vectors: Vectors, progress: str | None) -> None:
+    """Also if the vectors have another shape, or are gone."""
     vectors.kill(after=20)
-    file = vectors.part.with_name(vectors.part.name + ".json")
-    file.unlink()
-    if progress is not None:
-        file.write_text(progress)
+    part = vectors.part
+    file = part.with_name(part.name + ".json")
+    if progress == "shape":
+        np.save(file.with_suffix(".npy"), np.zeros((len(TEXTS), 3), np.float16))
+        file.with_suffix(".npy").replace(part)
+    elif progress == "alone":
+        part.unlink()
+    else:
+        file.unlink()
+        if progress is not None:
+            file.write_text(progress)
     vectors.check()
     assert mentions(vectors.told[0], ".part", "start")
-
-
-def test_unfinished_vectors_of_another_shape_start_again(vectors: Vectors) -> None:
-    vectors.kill(after=20)
-    np.save(vectors.folder / "other.npy", np.zeros((len(TEXTS), 3), np.float16))
-    (vectors.folder / "other.npy").replace(vectors.part)
-    vectors.check()
-    vectors.file.unlink()
-    vectors.kill(after=20)
-    vectors.part.unlink()  # the progress stays alone
-    vectors.check()
 
 
 def test_a_write_of_vectors_without_room_is_an_error(vectors: Vectors) -> None:

@@ -112,12 +112,3 @@ def test_a_hugging_face_directory_keeps_the_problem(untrained: Path, tmp_path, c
     text = f"{GOOD[0]} {BAD[1]}"
     (ours,), (theirs,) = records(capsys, untrained, text), records(capsys, tmp_path / "hf", text)
     assert ours["probabilities"] == pytest.approx(theirs["probabilities"])
-
-
-def test_a_wrong_table_stops_the_run(folder: Path, data: Path, tmp_path, capsys):
-    for table, parts in (("text,good,bad\nbara,1,0\n", ("'bad'",)), ("text,good,bad\nbara,1,x\n", ("line 2", "'x'"))):
-        (tmp_path / "train.csv").write_text(table)
-        (tmp_path / "dev.csv").write_text(table)
-        assert planted.finetune(folder, tmp_path / "run", f"--data_dir={tmp_path}", *OPTIONS) == 2
-        assert mentions(capsys.readouterr().err, tmp_path / "train.csv", *parts)
-    assert not (tmp_path / "run").exists()

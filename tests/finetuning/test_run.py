@@ -198,13 +198,9 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float]
         (["--scale=5"], ("scale = 5.0", "own", "numbers")),
         (["--wnli=majority"], ('wnli = "majority"', "task = own")),
         (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "word")),
-        (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "word")),
-        (["--own.label=text"], ("text_a", "label", "'text'")),
-        (["--own.text_b=text"], ("text_a", "text_b", "'text'")),
         (["--own.test=none.csv"], ("none.csv", "exist")),
         (["--own.unlabelled=new.jsonl"], ("own.unlabelled", "new.jsonl", "--teacher")),
         (["--own.kind=tokens", "--own.unlabelled=new.jsonl"], ("unlabelled", "tokens")),
-        (["--own.test=new.jsonl", "--own.header=false"], ("header = false", ".tsv", ".csv", "new.jsonl")),
     ],
 )
 def test_impossible_options_print_one_error(options, message, finished, folder, tmp_path, capsys):

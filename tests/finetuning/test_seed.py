@@ -1,4 +1,4 @@
-"""One seed's epochs: which model is saved, and what a failure or a kill inside a save leaves."""
+"""One seed's epochs: which model is saved, what a failure or a kill inside a save leaves, and the layers' rates."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import pytest
 
 from bertzoo.core.atomic import WriteError
 from bertzoo.finetuning import seeds
-from bertzoo.finetuning.seeds import MODEL, SCORES, Seed
+from bertzoo.finetuning.seeds import MODEL, SCORES, Seed, layerwise_rates
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.runs import load_model
 
@@ -82,3 +82,25 @@ def test_a_kill_while_a_model_is_replaced_trains_the_seed_anew(tmp_path):
     assert [entry["step"] for entry in seed(tmp_path, [], []).history] == [1]
     (tmp_path / MODEL / EPOCH).unlink()  # the file that is taken away first and comes back last
     assert seed(tmp_path, [], []).history == []
+
+
+NAMES = [
+    "embedding/word/embedding",
+    "encoder/projection/kernel",
+    *(f"encoder/layers_{layer}/attention/query/kernel" for layer in range(12)),
+    "pooler/kernel",
+    "classifier/output/kernel",
+]
+
+
+def test_rates_equal_electras_code() -> None:
+    # _get_layer_lrs: depth 0 the embeddings, i + 1 layer i, n + 2 the task's head; the rate is decay^(n + 2 - depth).
+    rate = layerwise_rates(NAMES, 0.8)
+    assert rate is not None
+    depths = {"embedding": 0, "projection": 0, "pooler": 13, "classifier": 14} | {
+        f"layers_{i}": i + 1 for i in range(12)
+    }
+    for name in NAMES:
+        (depth,) = [depth for part, depth in depths.items() if part in name.split("/")]
+        assert rate(name) == pytest.approx(0.8 ** (14 - depth))
+    assert rate(NAMES[-3]) == pytest.approx(0.64)

@@ -74,7 +74,7 @@ def test_a_text_is_the_sum_of_its_words_in_any_order(table: Path):
         np.testing.assert_allclose(vector, total / np.linalg.norm(total), atol=1e-5)
 
 
-@pytest.mark.slow  # test_embed_configs.py trains such models for a few steps
+@pytest.mark.slow  # test_embedding.py trains such models for a few steps
 def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path):
     teacher, options = f"--teacher={place / 'run'}", ("--alpha=0", "--embedding.projection=16", "--epochs=30")
     run = tmp_path / "run"
