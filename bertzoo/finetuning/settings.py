@@ -119,13 +119,27 @@ class Finetune:
             # squad.joint chooses heads with answer_options
             trained = [name for name, head in KINDS.items() if head().task_kind and not head().answer_options]
             raise ConfigError(f"head = {self.head!r} is trained on no task. Use task, {', '.join(trained)}.")
-        for name in ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
-        effects = {"train_rows": "use all examples", "per_class": "use all examples", "patience": "train all epochs"}
-        for name, effect in effects.items():
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} = {getattr(self, name)} is negative. Set 0 to {effect}.")
+        all_examples = "is negative. Set 0 to use all examples."
+        share = "is not at least 0 and below 1. Use a share in that range."
+        counts = ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every")
+        rules = (
+            *((name, getattr(self, name) >= 1, "is less than 1. Use 1 or more.") for name in counts),
+            ("train_rows", self.train_rows >= 0, all_examples),
+            ("per_class", self.per_class >= 0, all_examples),
+            ("patience", self.patience >= 0, "is negative. Set 0 to train all epochs."),
+            ("min_precision", 0 < self.min_precision < 1, "is not above 0 and below 1. Use 0.95, for example."),
+            ("seeds", self.seeds <= 1000, "is above 1000. Use fewer seeds."),
+            ("seed", self.seed >= 0, "is negative. Use 0 or more."),
+            ("layer_decay", 0 < self.layer_decay <= 1, "is not above 0 and at most 1. Use 1 for no decay."),
+            ("alpha", 0 <= self.alpha <= 1, "is not a share between 0 and 1. Use 1 for no teacher."),
+            ("scale", 0 < self.scale < float("inf"), "is not a positive number. Use a number above 0."),
+            ("dropout", 0 <= self.dropout < 1, share),
+            ("encoder_dropout", self.encoder_dropout is None or 0 <= self.encoder_dropout < 1, share),
+            ("patience", not self.patience or self.select != "last", 'does not apply to select = "last". Remove it.'),
+        )
+        for name, fits, wrong in rules:
+            if not fits:
+                raise ConfigError(f"{name} = {getattr(self, name)} {wrong}")
         for name in ("quantise", "keep_head", "per_class", "class_weights", "calibrate", "threshold"):
             if self.wnli == "majority" and getattr(self, name) != getattr(Finetune, name):
                 raise ConfigError(
@@ -137,10 +151,6 @@ class Finetune:
             0 < weight < float("inf") for weight in self.class_weights
         ):
             raise ConfigError(f"class_weights = {list(self.class_weights)} are not all positive numbers. Change them.")
-        if not 0 < self.min_precision < 1:
-            raise ConfigError(
-                f"min_precision = {self.min_precision} is not above 0 and below 1. Use 0.95, for example."
-            )
         if self.min_precision != Finetune.min_precision and self.threshold != "precision":
             raise ConfigError(
                 f'min_precision = {self.min_precision} applies only to threshold = "precision". Set threshold, or '
@@ -149,26 +159,10 @@ class Finetune:
         if self.model is not None and (not self.embeds or self.keep_head):
             wrong = "keep_head" if self.keep_head else f"head = {self.head!r}"
             raise ConfigError(f"{wrong} does not apply to a new [model], which embeds texts. Remove one.")
-        if self.seeds > 1000:
-            raise ConfigError(f"seeds = {self.seeds} is above 1000. Use fewer seeds.")
-        if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed} is negative. Use 0 or more.")
         if not self.seed <= 2**63 - 1 - self.seeds:
             raise ConfigError(
                 f"seed = {self.seed} with seeds = {self.seeds} reaches beyond 2^63 - 1. Use a smaller seed."
             )
-        if not 0 < self.layer_decay <= 1:
-            raise ConfigError(f"layer_decay = {self.layer_decay} is not above 0 and at most 1. Use 1 for no decay.")
-        if not 0 <= self.alpha <= 1:
-            raise ConfigError(f"alpha = {self.alpha} is not a share between 0 and 1. Use 1 for no teacher.")
-        if not 0 < self.scale < float("inf"):
-            raise ConfigError(f"scale = {self.scale} is not a positive number. Use a number above 0.")
-        for name in ("dropout", "encoder_dropout"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ConfigError(f"{name} = {value} is not at least 0 and below 1. Use a share in that range.")
-        if self.patience and self.select == "last":
-            raise ConfigError(f'patience = {self.patience} does not apply to select = "last". Remove it.')
 
     @property
     def embeds(self) -> bool:

@@ -26,10 +26,14 @@ LABEL_FIELDS = ("text_a", "text_b", "label", "labels", "separator", "metrics")
 QUESTION_FIELDS = ("question", "context", "answer", "start", "id", "unanswerable")
 ENTITY_FIELDS = ("spans", "scheme", "aggregation")
 _NOT_LABELS = (*QUESTION_FIELDS, "negatives", *ENTITY_FIELDS)
+# By kind, the fields that do not apply to it.
 _FOREIGN = {
+    "classification": (*_NOT_LABELS, "separator"),
+    "multi_label": _NOT_LABELS,
+    "regression": (*_NOT_LABELS, "separator", "labels"),
     "span": (*LABEL_FIELDS, "negatives", "unlabelled", *ENTITY_FIELDS),
     "texts": ("labels", "separator", "metrics", "unlabelled", *QUESTION_FIELDS, *ENTITY_FIELDS),
-    "tokens": (*_NOT_LABELS, "unlabelled"),
+    "tokens": (*_NOT_LABELS, "unlabelled", "separator", "text_b"),
     "entities": ("text_b", "label", "separator", "negatives", "unlabelled", *QUESTION_FIELDS),
 }
 
@@ -103,16 +107,9 @@ class CustomFiles:
     def __post_init__(self) -> None:
         if self.heads:
             self._check_heads()
-        foreign = _FOREIGN.get(self.kind, _NOT_LABELS)
-        if changed := [name for name in foreign if getattr(self, name) != getattr(CustomFiles, name)]:
-            name = changed[0]
-            raise ConfigError(
-                f"{name} = {getattr(self, name)!r} does not apply to kind = {self.kind!r}. Remove {name}."
-            )
-        if self.separator and self.kind != "multi_label":
-            raise ConfigError(
-                f"separator = {self.separator!r} does not apply to kind = {self.kind!r}. Remove separator."
-            )
+        if changed := [name for name in _FOREIGN[self.kind] if getattr(self, name) != getattr(CustomFiles, name)]:
+            value = plain(getattr(self, changed[0]))
+            raise ConfigError(f"{changed[0]} = {value!r} does not apply to kind = {self.kind!r}. Remove {changed[0]}.")
         if self.kind == "multi_label" and not self.separator:
             self._check_flag_columns()
         columns = {"span": ("question", "context", "answer"), "entities": ("text_a", "spans")}.get(
@@ -130,10 +127,6 @@ class CustomFiles:
             raise ConfigError(
                 f"header = false applies only to .tsv and .csv files, not to {files[0]}. Remove the key header."
             )
-        if self.kind == "tokens" and self.text_b:
-            raise ConfigError(f"text_b = {self.text_b!r} does not apply to kind = 'tokens'. Remove text_b.")
-        if self.kind == "regression" and self.labels:
-            raise ConfigError(f"labels = {list(self.labels)} do not apply to kind = 'regression'. Remove labels.")
         if len(set(self.labels)) < len(self.labels) or (len(self.labels) == 1 and self.kind != "entities"):
             raise ConfigError(
                 f"labels = {list(self.labels)} are not two or more different labels. Name at least two, each once."
