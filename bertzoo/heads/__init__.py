@@ -5,14 +5,12 @@
 
 from typing import Any, get_args
 
-from bertzoo.heads.base import HeadConfig, parameter_axes, parameter_shapes
+from bertzoo.heads.base import HeadConfig, NoHead, parameter_axes, parameter_shapes
 from bertzoo.heads.embedding import SentenceEmbedding
 from bertzoo.heads.joint_span import JointSpanExtraction, align_starts, drop_excluded
 from bertzoo.heads.labels import SequenceClassification, TokenClassification
-from bertzoo.heads.masked import MaskedLanguageModel
 from bertzoo.heads.multi_task import MultiTaskHead
-from bertzoo.heads.none import NoHead
-from bertzoo.heads.replaced import ReplacedTokens
+from bertzoo.heads.pretraining import MaskedLanguageModel, ReplacedTokens
 from bertzoo.heads.span import SpanExtraction
 
 Head = (

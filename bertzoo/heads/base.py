@@ -1,6 +1,7 @@
 """Base class of head configs, and functions that initialise and apply a model."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
@@ -224,6 +225,16 @@ def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
     return {path: axes for path, (_, axes) in _parameters(model, head).items()}
 
 
+@dataclass(frozen=True)
+class HeadObjective:
+    """Base class of the losses with which heads are fine-tuned."""
+
+    model: Any
+
+    def init(self, key: jax.Array) -> Params:
+        return init_model(self.model, key)
+
+
 class _Whole(NamedTuple):
     module: Any
 
@@ -236,3 +247,18 @@ def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple
     boxed = boxed_shapes(_Whole(head.build(model, Compute())))
     flat, _ = jax.tree_util.tree_flatten_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.Partitioned))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): (box.value.shape, box.names) for path, box in flat}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoHead(HeadConfig):
+    """Config of a model without a head; pooler: whether to keep the model's pooler, if any."""
+
+    module: ClassVar[type] = Encoding
+    pipeline: ClassVar[str | None] = "feature-extraction"
+    probabilities: ClassVar[str] = "none"
+
+    kind: Literal["none"] = "none"
+    pooler: bool = True
+
+    def build(self, model: Any, compute: Compute) -> Encoding:
+        return Encoding(*keep_pooler(model.backbone(compute), self.pooler))

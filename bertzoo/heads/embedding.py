@@ -21,11 +21,11 @@ from bertzoo.heads.base import (
     Encoding,
     GraphLayers,
     HeadConfig,
+    HeadObjective,
     Inputs,
     Pooled,
     TaskOutput,
     apply_model,
-    init_model,
     keep_pooler,
     pool,
 )
@@ -293,7 +293,7 @@ class PooledVector(struct.PyTreeNode):
 
 
 @dataclass(frozen=True)
-class EmbeddingObjective:
+class EmbeddingObjective(HeadObjective):
     """The loss of vectors: alpha · a loss on the labels + (1 - alpha) · a loss on a teacher's vectors.
 
     A batch holds B examples of n texts: `input_ids`, `token_type_ids` and `attention_mask` (B,n,L), `text_id` (B,n),
@@ -317,7 +317,6 @@ class EmbeddingObjective:
     the backward pass computes each part again (gradient cache, Gao, Zhang, Han & Callan 2021).
     """
 
-    model: SentenceEncoder
     loss: Literal["contrastive", "cosine", "cosent"] = "contrastive"
     alpha: float = 1.0
     temperature: float = 0.05
@@ -328,9 +327,6 @@ class EmbeddingObjective:
     relations: float = 0.0
     chunks: int = 1
     reduction: str = "mean"  # the only one; the others would depend on the batch size
-
-    def init(self, key: jax.Array) -> Params:
-        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         return {TERM: jnp.sum(batch["row_weight"])}

@@ -15,11 +15,11 @@ from bertzoo.heads.base import (
     TYPES,
     Arrays,
     GraphLayers,
+    HeadObjective,
     Inputs,
     Pooled,
     apply_model,
     gather_rows,
-    init_model,
     keep_pooler,
 )
 from bertzoo.heads.span import AnswerHead, Reduction, reduced_rows, span_metrics
@@ -253,19 +253,15 @@ class JointSpanExtraction(AnswerHead):
 
 
 @dataclass(frozen=True)
-class JointSpanObjective:
+class JointSpanObjective(HeadObjective):
     """The loss of SpanObjective, with the end conditioned on the true start, plus a loss on whether there is an answer.
 
     The added loss is `null_weight` times a binary cross-entropy, also reduced by `reduction`. ELECTRA's qa_tasks.py
     adds it for SQuAD 1.1 too.
     """
 
-    model: JointSpanFinder
     null_weight: float = 0.5
     reduction: Reduction = "mean"
-
-    def init(self, key: jax.Array) -> Params:
-        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         return dict.fromkeys(("span", "null"), reduced_rows(batch, self.reduction))

@@ -17,12 +17,12 @@ from bertzoo.heads.base import (
     Encoding,
     GraphLayers,
     HeadConfig,
+    HeadObjective,
     Inputs,
     Pooled,
     TaskOutput,
     apply_model,
     classification_head,
-    init_model,
     keep_pooler,
     pool,
 )
@@ -241,7 +241,7 @@ PROBLEMS: dict[str, Problem] = {
 
 
 @dataclass(frozen=True)
-class LabelledObjective:
+class LabelledObjective(HeadObjective):
     """The loss of a model with a task head: cross-entropy of classes or, for a regression, the squared error.
 
     A batch has `label`, (B,) or (B,L), and weights of the same shape: `row_weight` (B,) or `label_weight` (B,L).
@@ -253,13 +253,9 @@ class LabelledObjective:
     reduction: weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum.
     """
 
-    model: Encoding
     problem: Problem = "single_label_classification"
     alpha: float = 1.0
     reduction: Literal["mean", "sum"] = "mean"
-
-    def init(self, key: jax.Array) -> Params:
-        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         return {TERM: jnp.float32(1) if self.reduction == "sum" else jnp.sum(_weights(batch))}

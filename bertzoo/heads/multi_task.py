@@ -14,10 +14,10 @@ from bertzoo.heads.base import (
     Encoding,
     GraphLayers,
     HeadConfig,
+    HeadObjective,
     Inputs,
     Pooled,
     apply_model,
-    init_model,
     keep_pooler,
 )
 from bertzoo.heads.labels import TERM, LabelledObjective, Logits, SequenceClassification, TokenClassification
@@ -108,7 +108,7 @@ class MultiTaskHead(HeadConfig):
 
 
 @dataclass(frozen=True)
-class MultiTaskObjective:
+class MultiTaskObjective(HeadObjective):
     """The sum of the losses of several heads on one backbone, each times its weight.
 
     A batch has each head's labels, weights and so on as `NAME/label`, `NAME/row_weight`.
@@ -116,12 +116,8 @@ class MultiTaskObjective:
     heads: (name, weight, objective, whose model is None).
     """
 
-    model: MultiTaskEncoder
     heads: tuple[tuple[str, float, LabelledObjective], ...]
     reduction: Literal["mean", "sum"] = "mean"
-
-    def init(self, key: jax.Array) -> Params:
-        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         totals = {

@@ -15,11 +15,11 @@ from bertzoo.heads.base import (
     Encoding,
     GraphLayers,
     HeadConfig,
+    HeadObjective,
     Inputs,
     Pooled,
     apply_model,
     classification_head,
-    init_model,
     keep_pooler,
 )
 from bertzoo.heads.labels import Logits, logits_graph
@@ -115,7 +115,7 @@ class SpanLogits(struct.PyTreeNode):
 
 
 @dataclass(frozen=True)
-class SpanObjective:
+class SpanObjective(HeadObjective):
     """Average of the cross-entropies of an answer's start and end, reduced over rows (as in BERT's run_squad.py).
 
     The softmax covers every position, including question and padding, as in run_squad.py. In a row without the answer,
@@ -123,11 +123,7 @@ class SpanObjective:
     the sum's gradient.
     """
 
-    model: SpanFinder
     reduction: Reduction = "mean"
-
-    def init(self, key: jax.Array) -> Params:
-        return init_model(self.model, key)
 
     def weights(self, batch: Batch) -> Sums:
         return {"span": reduced_rows(batch, self.reduction)}
