@@ -80,16 +80,13 @@ def _pair_classification(model: EmbeddingModel, file: str, split: str, batch_siz
     if labels.all() or not labels.any():
         raise UserError(f"{file} has only pairs with the label {int(labels.all())}. Add pairs of the other label.")
     cosines = _pair_cosines(model, rows, batch_size)
-    order = np.argsort(-cosines, kind="stable")
-    last = np.append(np.diff(cosines[order]) != 0, True)  # a threshold cannot separate equal cosines
-    true = np.cumsum(labels[order])
-    chosen = np.arange(1, len(rows) + 1)
-    right = true + ((~labels).sum() - (chosen - true))
-    f1 = 2 * true / (chosen + labels.sum())
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(labels, cosines)
+    wrong, right, _ = sklearn.metrics.roc_curve(labels, cosines, drop_intermediate=False)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo(np.float64).tiny)
     return len(rows), {
         "average_precision": 100 * float(sklearn.metrics.average_precision_score(labels, cosines)),
-        "accuracy": 100 * float(max(right[last].max(), (~labels).sum()) / len(rows)),
-        "f1": 100 * float(f1[last].max()),
+        "accuracy": 100 * float(np.max(right * labels.mean() + (1 - wrong) * (1 - labels.mean()))),
+        "f1": 100 * float(np.max(f1)),
     }
 
 

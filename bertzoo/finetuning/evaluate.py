@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -130,9 +130,9 @@ def task_model(model: SavedModel) -> TaskModel:
     return TaskModel(**vars(model))
 
 
-def load_task_model(path: Path, seed: int | None = None) -> TaskModel:
-    """Load a fine-tuned model. path, seed: as in `saved_model.load_saved`."""
-    return task_model(load_saved(path, seed))
+def load_task_model(path: Path) -> TaskModel:
+    """Load a fine-tuned model. path: as in `saved_model.load_saved`."""
+    return task_model(load_saved(path))
 
 
 def evaluate_split(
@@ -262,14 +262,12 @@ def predict_test_sets(
     data_dir: str,
     wnli: submission.Wnli,
     batch_size: int,
-    rows: Mapping[str, int] | None = None,
 ) -> dict[str, dict[str, int | float]]:
     """Return {test set: {key of an example: index of the predicted label, or predicted number}}.
 
     paths: one model for each task.
     data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
     wnli: with "majority", a model of WNLI is not used.
-    rows: {test set: required number of rows}; None: the numbers of rows in GLUE's test sets.
 
     Reads and counts all test sets before the first prediction. Raises UserError if a task or row is missing or occurs
     twice.
@@ -293,7 +291,7 @@ def predict_test_sets(
     tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
     for splits in tests.values():
         for name, examples in splits.items():
-            submission.check_rows(name, [example.key for example in examples], rows)
+            submission.check_rows(name, [example.key for example in examples])
     predictions: dict[str, dict[str, int | float]] = {}
     for task, splits in tests.items():
         model = models.pop(task)  # frees the previous task's parameters

@@ -254,12 +254,11 @@ def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
 
 
 def compile_stages(
-    recipe: Recipe, topology: chips.Topology, folder: Path, *, cached_only: bool = False, save: Location | None = None
+    recipe: Recipe, topology: chips.Topology, folder: Path, *, save: Location | None = None
 ) -> dict[int, CompiledStep]:
     """Compile the training steps of the stages in `estimate.planned_stages`; return a CompiledStep by stage index.
 
     folder: stores results, which later calls read.
-    cached_only: compile nothing and leave out stages without a stored result.
     save: file for the compiled steps of all stages; they are compiled even if their results are stored.
     Raises UserError if there is no compiler, or if it fails for a reason other than memory, or if no step fits that is
     to be saved.
@@ -271,7 +270,7 @@ def compile_stages(
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
         words = ["-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder)]
-        words += ["cached"] if cached_only else ["compile"] if save is None else ["save", str(save)]
+        words += ["compile"] if save is None else ["save", str(save)]
         with (
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
             start_python(words, environment=ENVIRONMENT, stdout=PIPE, stderr=errors, text=True) as process,
@@ -369,7 +368,7 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
 def main(file: str, slice_name: str, folder: str, mode: str = "compile", save: str = "") -> None:
     """Compile the training steps of a config file; print JSON lines.
 
-    Mode "cached" only reads stored results, and mode "save" also writes the compiled steps into the file `save`.
+    Mode "save" also writes the compiled steps into the file `save`.
     """
     import jax
 
@@ -388,8 +387,6 @@ def main(file: str, slice_name: str, folder: str, mode: str = "compile", save: s
         result = read_result(Path(folder), name)
         if result is not None and mode != "save":
             _send(index, "compiled before", result=result)
-        elif mode == "cached":
-            _send(index, "not compiled yet")
         else:
             _send(index, "compiling, which takes minutes")
             program, result = compile_step(lowered, topology.devices)

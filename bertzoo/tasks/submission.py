@@ -37,22 +37,20 @@ def write_submission(
     predictions: Mapping[str, Mapping[str, int | float]],
     *,
     wnli: Wnli = "majority",
-    rows: Mapping[str, int] | None = None,
 ) -> None:
     """Write the zip; raises UserError for missing test sets or rows, and for predictions that are not labels.
 
     predictions: {test set: {key of an example: label index or number}}. FILES names the test sets.
     wnli: "majority" predicts WNLI's most common label, as papers do, and needs no predictions.
-    rows: {test set: number of its rows}, if not as in FILES.
     """
     tables = dict(predictions)
     check_files(tables, wnli)
     if wnli == "majority":
-        tables["wnli"] = {str(index): _MAJORITY for index in range(_row_count("wnli", rows))}
+        tables["wnli"] = {str(index): _MAJORITY for index in range(FILES["wnli"][1])}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, (file, _) in FILES.items():
-            check_rows(name, tables[name], rows)
+            check_rows(name, tables[name])
             keys = map(str, range(len(tables[name])))
             lines = [HEADER, *((key, _cell(name, key, tables[name][key])) for key in keys)]
             text = "".join(f"{index}\t{prediction}\n" for index, prediction in lines)
@@ -68,9 +66,9 @@ def check_files(names: Collection[str], wnli: Wnli) -> None:
         raise UserError(f"the submission takes no predictions for {', '.join(unknown)}. Use only {', '.join(FILES)}.")
 
 
-def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None = None) -> None:
-    """Raise UserError unless `keys` are "0", "1", …, one per row of the test set; rows: as in `write_submission`."""
-    count = _row_count(name, rows)
+def check_rows(name: str, keys: Collection[str]) -> None:
+    """Raise UserError unless `keys` are "0", "1", …, one per row of the test set."""
+    count = FILES[name][1]
     expected, present = [str(index) for index in range(count)], set(keys)
     if twice := [key for key, times in Counter(list(keys)).items() if times > 1]:
         raise UserError(f"row {twice[0]} of {name} occurs twice. Predict each row once.")
@@ -86,10 +84,6 @@ def check_rows(name: str, keys: Collection[str], rows: Mapping[str, int] | None 
             f"the submission needs {count:,} rows of {name}, not {len(keys):,}: row {extra} is not in GLUE's test set. "
             "Predict GLUE's own test set."
         )
-
-
-def _row_count(name: str, rows: Mapping[str, int] | None) -> int:
-    return (rows or {}).get(name, FILES[name][1])
 
 
 def _cell(name: str, key: str, value: int | float) -> str:

@@ -31,9 +31,13 @@ def write(
     return made
 
 
+def build_tokenizer(words: Sequence[str], size: int = 80) -> Any:
+    return tokenizers.build(WordPiece(vocab_size=size), lambda: iter([" ".join(words)] * 20))
+
+
 def write_model(folder: Path, words: Sequence[str], draw: np.random.Generator, max_positions: int = 32) -> Path:
     """The directory of a BERT of one layer that knows these words."""
-    tokenizer = tokenizers.build(WordPiece(vocab_size=80), lambda: iter([" ".join(words)] * 20))
+    tokenizer = build_tokenizer(words)
     model = Bert(
         vocab_size=tokenizer.vocab_size, hidden_size=16, layers=1, heads=2, feed_forward_size=32,
         max_positions=max_positions, initializer_range=0.1,

@@ -1,7 +1,9 @@
 """The planted tasks, of labels, of questions and of vectors, and a run on each, made once."""
 
 from pathlib import Path
+from typing import Any
 
+import beginning
 import embedding_runs
 import planted
 import pytest
@@ -14,6 +16,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("finetune")
     planted.fill(made)
     return made
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """The tokenizer of the models of `folder` and `quiz_folder`."""
+    return beginning.build_tokenizer(planted.WORDS)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from beginning import write_model
+from planted import WORDS
 from tiny import devices
 
 from bertzoo.cli import main as cli
@@ -13,7 +14,6 @@ from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.run import resolve_task
 from bertzoo.finetuning.settings import Finetune
 
-WORDS = [f"{first}{second}" for first in ("ba", "do", "ke", "lu", "mi", "nor") for second in ("ra", "ti", "so", "len")]
 ANSWERS, OTHERS = WORDS[:3], WORDS[3:]
 OPTIONS = [
     *("--seeds=2", "--epochs=3", "--batch_size=8", "--max_length=24", "--buckets=1", "--encoder_dropout=0"),
@@ -60,10 +60,6 @@ def finetune(folder: Path, run: Path, *options: str, on: int = 1) -> int:
     words = [*OPTIONS, f"--data_dir={folder}", f"--from={folder / 'model'}", f"--run_dir={run}", *options]
     with devices(on):
         return cli.main(["finetune", "finetune_squad", *words])
-
-
-def results(run: Path) -> dict:
-    return json.loads((run / "results.json").read_text())
 
 
 def kept(run: Path, seed: int, name: str) -> dict:

@@ -94,10 +94,8 @@ def test_labels_without_names_match_by_number_with_one_note(folder: Path, tmp_pa
         ),
     ],
 )
-def test_texts_without_labels_get_those_of_the_teacher(own, given, logits, expected, folder: Path, tmp_path):
+def test_texts_without_labels_get_those_of_the_teacher(own, given, logits, expected, tokenizer, tmp_path):
     """The labels of a training file stay; a run's scale is 2."""
-    tokenizer = load_model.read_model(folder / "model").tokenizer
-    assert tokenizer is not None
     other = 1 if own.get("kind") == "regression" else "no"
     (tmp_path / "train.csv").write_text(f"text,label\nbara doti,{given}\n")
     (tmp_path / "dev.csv").write_text(f"text,label\nbara,{given}\nkera,{other}\n")

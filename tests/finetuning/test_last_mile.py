@@ -3,6 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import planted
@@ -154,9 +155,7 @@ def task(data: Path, **options: str) -> LabelTask:
     return found
 
 
-def training(folder: Path, found: LabelTask) -> LabelSplit:
-    tokenizer = load_model.read_model(folder / "model").tokenizer
-    assert tokenizer is not None
+def training(tokenizer: Any, found: LabelTask) -> LabelSplit:
     split = found.read_splits(RowForm(tokenizer, 24, 0))[0]
     assert isinstance(split, LabelSplit)
     return split
@@ -167,58 +166,58 @@ def weights_of(split: LabelSplit) -> np.ndarray:
     return split.weights
 
 
-def test_balanced_weights_are_scikit_learns_and_weigh_the_rows(folder: Path, mails: Path):
-    train = training(folder, task(mails, class_weights="balanced"))
+def test_balanced_weights_are_scikit_learns_and_weigh_the_rows(tokenizer: Any, mails: Path):
+    train = training(tokenizer, task(mails, class_weights="balanced"))
     labels = np.array([example.label for example in train.examples])
     expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
     np.testing.assert_allclose(weights_of(train), expected, rtol=1e-6)
     (slot, *_) = train.plan(8, (24,), seed=0)
     np.testing.assert_allclose(train.batch(slot, 8)["row_weight"], expected[labels[slot.rows]], rtol=1e-6)
-    given = training(folder, task(mails, class_weights="[1, 2, 5.5]"))
+    given = training(tokenizer, task(mails, class_weights="[1, 2, 5.5]"))
     np.testing.assert_allclose(given.batch(slot, 8)["row_weight"], np.array([1, 2, 5.5])[labels[slot.rows]])
-    assert training(folder, task(mails)).weights is None
+    assert training(tokenizer, task(mails)).weights is None
 
 
-def test_weights_of_several_labels_weigh_where_the_label_applies(folder: Path, tmp_path: Path):
+def test_weights_of_several_labels_weigh_where_the_label_applies(tokenizer: Any, tmp_path: Path):
     flags = np.random.default_rng(2).integers(0, 2, (20, 2)) | np.eye(20, 2, dtype=int)
     lines = [f"bara,{one},{two}" for one, two in flags]
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,a,b", *lines]))
     options = {"own.kind": "multi_label", "own.labels": '["a","b"]'}
-    train = training(folder, task(tmp_path, class_weights="balanced", **options))
+    train = training(tokenizer, task(tmp_path, class_weights="balanced", **options))
     np.testing.assert_allclose(weights_of(train), (20 - flags.sum(0)) / flags.sum(0), rtol=1e-6)
     (slot, *_) = train.plan(8, (24,), seed=0)
     expected = np.where(flags[slot.rows], weights_of(train), 1)
     np.testing.assert_allclose(train.batch(slot, 8)[CLASS_WEIGHT][: len(slot.rows)], expected)
-    few = training(folder, task(tmp_path, per_class="2", **options))
+    few = training(tokenizer, task(tmp_path, per_class="2", **options))
     assert 2 <= len(few.examples) <= 6 and all(sum(e.label[i] for e in few.examples) >= 2 for i in range(2))
 
 
-def test_a_label_of_every_example_has_no_balanced_weight(folder: Path, tmp_path: Path):
+def test_a_label_of_every_example_has_no_balanced_weight(tokenizer: Any, tmp_path: Path):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text("text,a,b\nbara,1,0\ndoti,1,1\n")
     options = {"own.kind": "multi_label", "own.labels": '["a","b"]'}
     with pytest.raises(ConfigError, match=mentioning("class_weights", "'a'")):
-        training(folder, task(tmp_path, class_weights="balanced", **options))
+        training(tokenizer, task(tmp_path, class_weights="balanced", **options))
 
 
 @pytest.mark.parametrize("option", ["train_rows", "per_class"])
-def test_texts_without_labels_stay_when_few_examples_are_drawn(option: str, folder: Path, mails: Path):
+def test_texts_without_labels_stay_when_few_examples_are_drawn(option: str, tokenizer: Any, mails: Path):
     (mails / "more.jsonl").write_text('{"text": "bara"}\n' * 30)
     options = {"own.train": "train.csv", "own.dev": "dev.csv", "own.unlabelled": "more.jsonl", "alpha": "0.5"}
-    labels = [example.label for example in training(folder, task(mails, **options, **{option: "9"})).examples]
+    labels = [example.label for example in training(tokenizer, task(mails, **options, **{option: "9"})).examples]
     assert labels.count(None) == 30 and len(labels) == 30 + (9 if option == "train_rows" else 27)
 
 
-def test_few_examples_are_drawn_of_each_label(folder: Path, mails: Path, logged):
+def test_few_examples_are_drawn_of_each_label(tokenizer: Any, mails: Path, logged):
     first, again, other = (
-        [example.key for example in training(folder, task(mails, per_class="8", seed=seed)).examples]
+        [example.key for example in training(tokenizer, task(mails, per_class="8", seed=seed)).examples]
         for seed in ("0", "0", "1")
     )
     assert first == again != other and first == sorted(first, key=int)
-    counts = np.bincount([example.label for example in training(folder, task(mails, per_class="8")).examples])
+    counts = np.bincount([example.label for example in training(tokenizer, task(mails, per_class="8")).examples])
     assert counts.tolist() == [8, 8, 8]
-    many = training(folder, task(mails, per_class="100"))
+    many = training(tokenizer, task(mails, per_class="100"))
     counts = np.bincount([example.label for example in many.examples])
     assert counts[0] == counts[1] == 100 > counts[2] and mentions(" ".join(logged), "talk", counts[2])
 

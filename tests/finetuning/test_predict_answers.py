@@ -10,8 +10,8 @@ import planted
 import pytest
 import quiz
 from messages import mentions
-from planted import records, said
-from quiz import kept, results
+from planted import records, results, said
+from quiz import kept
 
 from bertzoo.conversion import huggingface
 from bertzoo.finetuning.evaluate import load_task_model

@@ -47,12 +47,8 @@ def test_the_formats_page_names_every_file_and_key(finished: Path):
     assert undocumented(finished / "seed-0") - {"dev_accuracy"} == set()
 
 
-def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path):
-    tokenizer, task = (
-        load_model.read_model(finished).tokenizer,
-        CustomFiles(train="train.csv", dev="dev.csv").task(folder),
-    )
-    assert tokenizer is not None
+def test_speed_counts_the_real_lengths_of_rows(finished: Path, folder: Path, tokenizer):
+    task = CustomFiles(train="train.csv", dev="dev.csv").task(folder)
     rows, dev = (encode(task.read(split, folder).examples, tokenizer, 24, task.kind) for split in ("train", "dev"))
     lengths, lines = bucket_lengths([rows, dev], 2, 24), (finished / "seed-0" / "metrics.jsonl").read_text()
     earlier, record = [json.loads(line) for line in lines.splitlines() if '"train"' in line][-2:]

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 from messages import mentions
-from quiz import finetune, kept, results, span
+from planted import results
+from quiz import finetune, kept, span
 
 from bertzoo.core import config
 from bertzoo.finetuning.settings import Finetune
@@ -47,12 +48,11 @@ def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder:
         assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
 
 
-def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path):
+def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path, tokenizer):
     model, family = load_model.read_model(folder / "model"), span(folder)
-    assert model.tokenizer is not None
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     objective = family.objective(family.head.build(model.model, family.recipe.compute))
-    task_data, size = family.prepare(objective, model.tokenizer, 0, mesh, None), family.recipe.batch_size
+    task_data, size = family.prepare(objective, tokenizer, 0, mesh, None), family.recipe.batch_size
     steps = -(-task_data.rows // size)
     whole = list(itertools.islice(task_data.batches(1, 0), 2 * steps))
     for begun in (5, steps, steps + 2):
@@ -91,10 +91,8 @@ def encoded(task: Any, tokenizer: Any) -> tuple[windows.Windows, windows.Windows
     return train.windows, dev["dev"].windows
 
 
-def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Path):
-    model = load_model.read_model(folder / "model")
-    assert model.tokenizer is not None
-    learnt, held = encoded(span(folder, *OWN, task="own"), model.tokenizer)
+def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Path, tokenizer):
+    learnt, held = encoded(span(folder, *OWN, task="own"), tokenizer)
     assert len(learnt.questions) + len(held.questions) == 49
     assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
     assert any(
@@ -103,14 +101,12 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Pa
     assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
 
 
-def test_every_option_of_windows_changes_rows(folder: Path):
-    model = load_model.read_model(folder / "model")
-    assert model.tokenizer is not None
-    base = len(encoded(span(folder), model.tokenizer)[0].windows)
+def test_every_option_of_windows_changes_rows(folder: Path, tokenizer):
+    base = len(encoded(span(folder), tokenizer)[0].windows)
     for option, more in (("--squad.stride=4", True), ("--max_length=20", True), ("--squad.max_question=1", False)):
-        count = len(encoded(span(folder, option), model.tokenizer)[0].windows)
+        count = len(encoded(span(folder, option), tokenizer)[0].windows)
         assert (count > base) is more and count != base
-    learnt, held = encoded(span(folder, "--squad.heldout=0.3", "--train_rows=20"), model.tokenizer)
+    learnt, held = encoded(span(folder, "--squad.heldout=0.3", "--train_rows=20"), tokenizer)
     titles = {question.article for question in held.questions}
     assert len(learnt.questions) == 20 and not titles & {question.article for question in learnt.questions}
     assert {question.key for question in held.questions} <= {q.key for q in squad.load_squad(folder, "train", "1.1")}

@@ -15,7 +15,6 @@ from tiers import quick
 
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification
 from bertzoo.models import Bert, Compute, DistilBert, MobileBert
-from bertzoo.runs import load_model
 
 SIZES = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
 DRAWN = {**SIZES, "initializer_range": 0.1}
@@ -23,10 +22,9 @@ SMALL = {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 1}
 
 
 @pytest.fixture(scope="module")
-def models(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models `none` and `one`, named by their number of segments, and pairs whose second text decides the label."""
-    made, tokenizer = tmp_path_factory.mktemp("types"), load_model.read_model(folder / "model").tokenizer
-    assert tokenizer is not None
+    made = tmp_path_factory.mktemp("types")
     for name, model in (
         ("none", DistilBert(vocab_size=tokenizer.vocab_size, **DRAWN)),
         ("one", Bert(vocab_size=tokenizer.vocab_size, token_types=1, **DRAWN)),

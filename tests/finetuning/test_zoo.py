@@ -9,14 +9,13 @@ import jax
 import numpy as np
 import planted
 import pytest
+from beginning import build_tokenizer
 from messages import mentions
 from planted import results, said
 from tiers import quick
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.tokenizers import tokenizer as tokenizers
-from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.finetuning import labels
 from bertzoo.finetuning.evaluate import load_task_model
 from bertzoo.finetuning.run import resolve_task
@@ -70,11 +69,11 @@ def recipe(data: Path, *options: str) -> Finetune:
     return config.load(Finetune, ["finetune"], [(key, value) for key, value in words])
 
 
-def test_a_table_learns_no_labels_and_every_other_model_is_covered(folder: Path, data: Path, tmp_path, capsys):
+def test_a_table_learns_no_labels_and_every_other_model_is_covered(
+    folder: Path, data: Path, tokenizer, tmp_path, capsys
+):
     assert {each for each, _ in KINDS} | {Static} == set(get_args(Model))
     table = tmp_path / "table"
-    tokenizer = load_model.read_model(folder / "model").tokenizer
-    assert tokenizer is not None
     planted.write(table, Static(vocab_size=tokenizer.vocab_size, **WIDTHS), SentenceEmbedding(), tokenizer)
     options = [*SHORT, f"--from={table}", f"--data_dir={data}", *NOT_OWN]
     assert planted.finetune(folder, tmp_path / "run", *options) == 2
@@ -83,9 +82,7 @@ def test_a_table_learns_no_labels_and_every_other_model_is_covered(folder: Path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "sizes"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
-def test_every_model_is_fine_tuned(kind: Any, sizes: dict, folder: Path, data: Path, tmp_path, capsys):
-    tokenizer = load_model.read_model(folder / "model").tokenizer
-    assert tokenizer is not None
+def test_every_model_is_fine_tuned(kind: Any, sizes: dict, data: Path, tokenizer, tmp_path, capsys):
     model = kind(vocab_size=tokenizer.vocab_size, **sizes)
     planted.write(tmp_path / "model", model, MaskedLanguageModel(), tokenizer)
     options = [*SHORT, f"--from={tmp_path / 'model'}", f"--data_dir={data}", "--seeds=1", "--epochs=4"]
@@ -101,8 +98,7 @@ NOT_OWN = ["--own.train=", "--own.dev="]
 
 def of_another_kind(path: Path, kind: Any, sizes: dict, head: Any, **source: Any) -> None:
     """A model with a tokenizer of its own and shorter rows."""
-    words = WordPiece(vocab_size=60)
-    theirs = tokenizers.build(words, lambda: iter([" ".join(planted.WORDS[::-1])] * 20))
+    theirs = build_tokenizer(planted.WORDS[::-1], 60)
     model = kind(vocab_size=theirs.vocab_size, **{**sizes, "max_positions": 12})
     planted.write(path, model, head, theirs, max_length=12, **source)
 

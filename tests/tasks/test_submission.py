@@ -6,8 +6,9 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import UserError
+from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.submission import FILES, check_rows, write_submission
+from bertzoo.tasks.submission import check_rows, write_submission
 
 # The rows of GLUE's test sets, without their headers.
 ROWS = {
@@ -23,13 +24,19 @@ ROWS = {
     "WNLI.tsv": 146,
     "AX.tsv": 1104,
 }
-FEW = dict.fromkeys(FILES, 4)
 
 
-def predicted(rows=FEW, without=()):
+@pytest.fixture
+def few(monkeypatch):
+    """Test sets of four rows."""
+    monkeypatch.setattr(submission, "FILES", {name: (file, 4) for name, (file, _) in submission.FILES.items()})
+
+
+def predicted(without=()):
     """For every task the last label in each row, for STS-B numbers above the range; rows in reverse order."""
-    last = {name: 7.25 if name == "stsb" else len(GLUE[name.partition("_")[0]].labels) - 1 for name in FILES}
-    return {name: {str(i): last[name] for i in reversed(range(rows[name]))} for name in FILES if name not in without}
+    last = {n: 7.25 if n == "stsb" else len(GLUE[n.partition("_")[0]].labels) - 1 for n in submission.FILES}
+    rows = {name: reversed(range(count)) for name, (_, count) in submission.FILES.items() if name not in without}
+    return {name: {str(i): last[name] for i in several} for name, several in rows.items()}
 
 
 def read(path):
@@ -39,33 +46,31 @@ def read(path):
 
 
 def test_a_submission_has_the_official_files_and_rows(tmp_path):
-    write_submission(
-        tmp_path / "glue.zip", predicted({name: rows for name, (_, rows) in FILES.items()}, without=("wnli",))
-    )
+    write_submission(tmp_path / "glue.zip", predicted(without=("wnli",)))
     files = read(tmp_path / "glue.zip")
     assert {name: text.count("\n") - 1 for name, text in files.items()} == ROWS
     assert all(text.startswith("index\tprediction\n0\t") for text in files.values())
 
 
-def test_labels_are_spelt_as_the_leaderboard_does(tmp_path):
-    write_submission(tmp_path / "glue.zip", predicted(), wnli="predicted", rows=FEW)
+def test_labels_are_spelt_as_the_leaderboard_does(few, tmp_path):
+    write_submission(tmp_path / "glue.zip", predicted(), wnli="predicted")
     said = {name: text.split("\n")[1:-1] for name, text in read(tmp_path / "glue.zip").items()}
     words = {"MNLI-m.tsv": "neutral", "MNLI-mm.tsv": "neutral", "AX.tsv": "neutral"}
     words |= {"QNLI.tsv": "not_entailment", "RTE.tsv": "not_entailment", "STS-B.tsv": "5.000000"}
     assert said == {name: [f"{i}\t{words.get(name, '1')}" for i in range(4)] for name in ROWS}
 
 
-def test_wnli_is_the_majority_unless_predicted(tmp_path):
-    write_submission(tmp_path / "a.zip", predicted(), rows=FEW)
+def test_wnli_is_the_majority_unless_predicted(few, tmp_path):
+    write_submission(tmp_path / "a.zip", predicted())
     assert read(tmp_path / "a.zip")["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t0\n2\t0\n3\t0\n"
     with pytest.raises(UserError, match=mentioning("predictions", "wnli")):
-        write_submission(tmp_path / "b.zip", predicted(without=("wnli",)), wnli="predicted", rows=FEW)
+        write_submission(tmp_path / "b.zip", predicted(without=("wnli",)), wnli="predicted")
     assert not (tmp_path / "b.zip").exists()
 
 
-def test_equal_predictions_make_equal_files(tmp_path):
+def test_equal_predictions_make_equal_files(few, tmp_path):
     for name in ("a.zip", "b.zip"):
-        write_submission(tmp_path / name, predicted(), rows=FEW)
+        write_submission(tmp_path / name, predicted())
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
@@ -82,20 +87,18 @@ def test_equal_predictions_make_equal_files(tmp_path):
         ({"stsb": dict.fromkeys("0123", float("nan"))}, ("row 0", "stsb", "nan", "finite")),
     ],
 )
-def test_errors_name_missing_and_wrong_predictions(tmp_path, change, message):
+def test_errors_name_missing_and_wrong_predictions(few, tmp_path, change, message):
     given = {name: found for name, found in {**predicted(), **change}.items() if found is not None}
     with pytest.raises(UserError, match=mentioning(*message)):
-        write_submission(tmp_path / "glue.zip", given, rows=FEW)
+        write_submission(tmp_path / "glue.zip", given)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_number_below_the_range_is_clipped(tmp_path):
-    write_submission(
-        tmp_path / "glue.zip", predicted() | {"stsb": {"0": -0.5, "1": 0.1234567, "2": 5, "3": 2}}, rows=FEW
-    )
+def test_a_number_below_the_range_is_clipped(few, tmp_path):
+    write_submission(tmp_path / "glue.zip", predicted() | {"stsb": {"0": -0.5, "1": 0.1234567, "2": 5, "3": 2}})
     assert read(tmp_path / "glue.zip")["STS-B.tsv"].split("\n")[1:3] == ["0\t0.000000", "1\t0.123457"]
 
 
-def test_a_repeated_row_is_named():
+def test_a_repeated_row_is_named(few):
     with pytest.raises(UserError, match=mentioning("row 1", "rte", "twice")):
-        check_rows("rte", ["0", "1", "1", "2"], FEW)
+        check_rows("rte", ["0", "1", "1", "2"])
