@@ -250,6 +250,14 @@ def test_wrong_tables_of_several_labels_raise(tmp_path, own, lines, parts):
         ({"header": False, "dev": "a.parquet"}, ("header", ".tsv", ".csv", "a.parquet")),
         ({"labels": ("x",)}, ("labels", "['x']")),
         ({"metrics": ("pearson",)}, ("metrics", "['pearson']", "'classification'", "accuracy")),
+        ({"kind": "entities", "label": "x"}, ("label", "'x'", "'entities'")),
+        ({"kind": "entities", "text_b": "x"}, ("text_b", "'entities'")),
+        ({"kind": "entities", "spans": "text"}, ("text_a", "spans", "'text'")),
+        ({"kind": "tokens", "scheme": "BIOES"}, ("scheme", "'BIOES'", "'tokens'")),
+        ({"aggregation": "max"}, ("aggregation", "'max'", "'classification'")),
+        ({"kind": "entities", "metrics": ("word_f1",)}, ("word_f1", "entity_recall")),
+        ({"kind": "span", "text_a": "x"}, ("text_a", "'x'", "'span'")),
+        ({"kind": "regression", "unanswerable": True}, ("unanswerable", True, "'regression'")),
     ],
 )
 def test_options_that_disagree_raise(options, parts):
@@ -266,6 +274,8 @@ def test_labels_must_exist_and_fit_the_metric(tmp_path):
         CustomFiles(train="empty.csv").task(tmp_path)
     with pytest.raises(ConfigError, match=mentioning("f1", 3)):
         CustomFiles(train="a.csv", labels=("x", "y", "z"), metrics=("f1",)).task(tmp_path)
+    with pytest.raises(ConfigError, match=mentioning("kind", "'span'")):
+        CustomFiles(kind="span", train="a.csv").task("here")
     with pytest.raises(UserError, match=mentioning("dev", "train")):
         CustomFiles(train="a.csv", labels=("x", "y")).task(tmp_path).read("dev", tmp_path)
     with pytest.raises(UserError, match=mentioning("b.csv")):

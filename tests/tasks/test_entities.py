@@ -181,22 +181,6 @@ def test_spans_come_from_json_lines_csv_and_conll(tmp_path: Path):
         CustomFiles(kind="entities", train="a.jsonl").task(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        ({"kind": "entities", "label": "x"}, ("label", "'x'", "'entities'")),
-        ({"kind": "entities", "text_b": "x"}, ("text_b", "'entities'")),
-        ({"kind": "entities", "spans": "text"}, ("text_a", "spans", "'text'")),
-        ({"kind": "tokens", "scheme": "BIOES"}, ("scheme", "'BIOES'", "'tokens'")),
-        ({"aggregation": "max"}, ("aggregation", "'max'", "'classification'")),
-        ({"kind": "entities", "metrics": ("word_f1",)}, ("word_f1", "entity_recall")),
-    ],
-)
-def test_options_of_other_kinds_raise(options: Any, parts: tuple):
-    with pytest.raises(ConfigError, match=mentioning(*parts)):
-        CustomFiles(**options)
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 4), st.booleans(), st.integers(0, 2**32))
 def test_the_path_is_the_best_legal_one(words: int, closed: bool, seed: int):

@@ -6,7 +6,7 @@ import pytest
 from labelled import write
 from messages import mentioning
 
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import UserError
 from bertzoo.tasks import custom
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.squad import Answer
@@ -71,12 +71,3 @@ def test_missing_columns_and_repeated_ids_raise(tmp_path):
     write(tmp_path / "b.jsonl", json.dumps(record))
     with pytest.raises(UserError, match=mentioning("b.jsonl", "line 1", " 1 ", "'answer'", " 2 ", "'start'")):
         custom.read_question_set(CustomFiles(kind="span", train="b.jsonl", start="start"), "train", tmp_path)
-
-
-def test_columns_of_another_kind_raise():
-    with pytest.raises(ConfigError, match=mentioning("text_a", "'x'", "'span'")):
-        CustomFiles(kind="span", text_a="x")
-    with pytest.raises(ConfigError, match=mentioning("unanswerable", True, "'regression'")):
-        CustomFiles(kind="regression", unanswerable=True)
-    with pytest.raises(ConfigError, match=mentioning("kind", "'span'")):
-        CustomFiles(kind="span", train="a.csv").task("here")
