@@ -117,15 +117,10 @@ def speed(row: Measurement, rows: Sequence[Measurement], base: str) -> float | N
 
 def row_documents(rows: Sequence[Measurement], base: str) -> list[dict[str, Any]]:
     """Return the rows as JSON objects; times are in milliseconds, sizes in bytes."""
+    names = ("model", "backend", "version", "precision", "threads", "length", "head")
     return [
         {
-            "model": row.model,
-            "backend": row.backend,
-            "version": row.version,
-            "precision": row.precision,
-            "threads": row.threads,
-            "length": row.length,
-            "head": row.head,
+            **{name: getattr(row, name) for name in names},
             "median_ms": statistics.median(row.milliseconds),
             "mean_ms": statistics.fmean(row.milliseconds),
             "least_ms": min(row.milliseconds),

@@ -152,6 +152,8 @@ def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
         decided = {} if (decision := seed.decision) is None else {"decision": decision}
         rows.append({"seed": seed.seed, **chosen, **decided, "history": seed.history})
 
+    simple = read_json(baselines, {"scores": {str: dict}}, "Remove the file.") if baselines.is_file() else {}
+
     def over_seeds(summary: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
         return {
             split: {name: summary([row["scores"][split][name] for row in rows]) for name in scores}
@@ -171,11 +173,7 @@ def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
         "median": over_seeds(statistics.median),
         "min": over_seeds(min),
         "max": over_seeds(max),
-        **(
-            {"baselines": read_json(baselines, {"scores": {str: dict}}, "Remove the file.")}
-            if baselines.is_file()
-            else {}
-        ),
+        **({"baselines": simple} if simple else {}),
     }
 
 
