@@ -35,10 +35,6 @@ class WrittenModel:
     size: int
     graph: Any
 
-    def flops(self, length: int) -> int:
-        """Return the FLOPs of the matrix products for a row of `length` tokens, 2 per multiply-add."""
-        return formats.flops(self.graph, length)
-
 
 class WriteRequest(NamedTuple):
     """Row lengths, in tokens, and precision of a file to write. python: an interpreter that has executorch."""

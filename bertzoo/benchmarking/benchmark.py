@@ -19,6 +19,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import html
 from bertzoo.core.errors import UserError
 from bertzoo.core.tables import aligned
+from bertzoo.export import formats
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.lengths import USUAL, resolve_lengths
 from bertzoo.export.litert.write import row_shapes, signature
@@ -229,7 +230,7 @@ class Case:
     def flops(self, length: int) -> int | None:
         """Return the FLOPs of a row of `length` tokens, or None if they are not known."""
         if self.written.graph is not None:
-            return self.written.flops(length)
+            return formats.flops(self.written.graph, length)
         return self.model.description.get("flops", {}).get(signature(length))
 
     def resolve_length(self, available: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks.decision import softmax
-from bertzoo.tasks.windows import Paragraphs, Window
+from bertzoo.tasks.windows import Window, Windows
 
 Output = Mapping[str, np.ndarray]
 NEVER = 1e6  # null odds of a question without candidate answers; finite, since JSON has no infinity
@@ -94,7 +94,7 @@ class Pairs(NamedTuple):
     null_pair: tuple[float, float] | None
 
 
-def decode(windows: Paragraphs, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
+def decode(windows: Windows, outputs: Sequence[Output], decoding: Decoding) -> list[Answered]:
     """Return the answers to `windows.questions`, in order, from a model's output for every window.
 
     An output has `start_logits` and `end_logits` (L,). A joint head's output has instead:
@@ -166,7 +166,7 @@ def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
     )
 
 
-def _answer(key: str, several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> Answered:
+def _answer(key: str, several: list[Pairs], windows: Windows, decoding: Decoding) -> Answered:
     ranked = _ranked(several, windows, decoding)
     best = next((candidate for candidate in ranked if candidate.text), None)
     text = best.text if best else ""
@@ -185,7 +185,7 @@ def _null(several: list[Pairs]) -> Pairs:
     return min(several, key=lambda pairs: pairs.null)
 
 
-def _ranked(several: list[Pairs], windows: Paragraphs, decoding: Decoding) -> list[Candidate]:
+def _ranked(several: list[Pairs], windows: Windows, decoding: Decoding) -> list[Candidate]:
     """Return a question's best candidates with distinct texts, best first, from the Pairs of its windows.
 
     With `decoding.nulls` and without a joint head, "no answer" (an empty text) is always among them.

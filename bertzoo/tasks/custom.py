@@ -1,6 +1,7 @@
 """Build a task from the user's own files (TSV, CSV, JSONL, Parquet or CoNLL); the config names their columns."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -389,10 +390,7 @@ def _is_integer(label: str) -> bool:
 
 def question_task(own: CustomFiles) -> SpanTask:
     """Return the question answering task with the files and columns that the config table [own] names."""
-
-    def read(split: SplitName, directory: Path | str) -> SplitExamples:
-        return read_question_set(own, split, directory)
-
+    read = functools.partial(read_question_set, own)
     return SpanTask(name="own", nulls=own.unanswerable, read=read, dev=bool(own.dev))
 
 

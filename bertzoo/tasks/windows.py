@@ -68,30 +68,6 @@ class Window(NamedTuple):
         return self.owners[self.first : self.first + self.size] == self.number
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Paragraphs:
-    """Questions and the windows over their paragraphs.
-
-    windows: in the order of the questions.
-    pieces: {text of a paragraph: its tokens}.
-    """
-
-    questions: Sequence[Question]
-    windows: list[Window]
-    pieces: Mapping[str, Pieces]
-
-    def text(self, row: int, start: int, end: int) -> str:
-        """Return the paragraph's text at the positions `start` to `end` (included) of the window with index `row`."""
-        return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
-
-    def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Return the offsets in the paragraph at which `text(row, start, end)` begins and ends (exclusive)."""
-        window = self.windows[row]
-        context, shift = self.questions[window.question].context, window.first - window.context
-        (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()
-        return first, _after_marks(context, last)
-
-
 def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
     """Return (first token, number of tokens) of each window over a paragraph.
 
@@ -154,18 +130,34 @@ class Windowing:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Windows(Paragraphs):
-    """The windows of questions, encoded.
+class Windows:
+    """Questions and the windows over their paragraphs, encoded.
 
+    windows: in the order of the questions.
+    pieces: {text of a paragraph: its tokens}.
     rows: token ids of the windows, in the order of `windows`.
     skipped: {reason: number of questions that have no window for this reason}.
     unknown: indices of the questions without a usable answer, whose windows have weight 0 in batches; None without
     labels.
     """
 
+    questions: Sequence[Question]
+    windows: list[Window]
+    pieces: Mapping[str, Pieces]
     rows: Rows
     skipped: Counter[str]
     unknown: frozenset[int] | None
+
+    def text(self, row: int, start: int, end: int) -> str:
+        """Return the paragraph's text at the positions `start` to `end` (included) of the window with index `row`."""
+        return self.questions[self.windows[row].question].context[slice(*self.characters(row, start, end))]
+
+    def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
+        """Return the offsets in the paragraph at which `text(row, start, end)` begins and ends (exclusive)."""
+        window = self.windows[row]
+        context, shift = self.questions[window.question].context, window.first - window.context
+        (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()
+        return first, _after_marks(context, last)
 
     @property
     def digest(self) -> str:
@@ -173,10 +165,6 @@ class Windows(Paragraphs):
         known = [(question.impossible, *(answer.text for answer in question.answers)) for question in self.questions]
         spans = [(window.question, window.start, window.end) for window in self.windows]
         return hashlib.sha256(json.dumps([self.rows.digest, known, spans]).encode()).hexdigest()
-
-    def plan(self, batch_size: int, lengths: Sequence[int], seed: int | None = None, epoch: int = 0) -> list[Slot]:
-        """Return a plan of batches of windows, as `Rows.plan` does."""
-        return self.rows.plan(batch_size, lengths, seed, epoch)
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """Return the arrays of `Rows.batch`. With labels, add the answers' positions `start` and `end`, (B,) int32, and

@@ -18,7 +18,7 @@ import bertzoo
 from bertzoo.benchmarking import backends, interleave
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
-from bertzoo.export import runtimes
+from bertzoo.export import formats, runtimes
 from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import TrainingGraph
@@ -105,4 +105,4 @@ def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["benchmark", str(written.path), "--runs=2", "--rounds=1", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["backend"], row["length"], row["file_bytes"]) == ("executorch", 8, written.path.stat().st_size)
-    assert row["peak_bytes"] > 0 and written.flops(8) > 0
+    assert row["peak_bytes"] > 0 and formats.flops(written.graph, 8) > 0
