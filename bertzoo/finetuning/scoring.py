@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as change
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,17 +17,8 @@ from bertzoo.train.step import Batch
 LOSSES = "losses"  # in a runner's outputs: {loss term: (sum of losses, sum of weights)} of a batch with labels
 SplitOutputs = Mapping[str, tuple[Sequence[Slot], Sequence[Outputs]]]
 Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
-
-
-class Evaluation(NamedTuple):
-    """A model's `figures` (loss and scores), and a function that writes the model's predictions into a folder.
-
-    outputs: by split, the slots and the outputs of the model.
-    """
-
-    figures: Figures
-    save: Callable[[Path], object]
-    outputs: "SplitOutputs"
+# A model's figures, a function that writes its predictions into a folder, and its slots and outputs by split.
+Evaluation = tuple[Figures, Callable[[Path], object], SplitOutputs]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +121,7 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
         loss = _mean_loss(outputs)
         if split.finite_only and loss is not None and not np.isfinite(loss):
             figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
-            return Evaluation(figures, lambda folder: None, {})  # train.loop raises NonFinite for this loss
+            return figures, lambda folder: None, {}  # train.loop raises NonFinite for this loss
         predictions[name] = split.predict(slots, outputs)
         losses.append(split.loss(predictions[name], loss))
     figures = {} if None in losses else {"loss": float(np.mean(losses))}
@@ -139,7 +130,7 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
         for name, split in splits.items():
             split.save(folder, predictions[name])
 
-    return Evaluation(figures | score_predictions(predictions, splits), save, computed)
+    return figures | score_predictions(predictions, splits), save, computed
 
 
 def score_predictions(predictions: Mapping[str, Any], splits: Mapping[str, Split]) -> Figures:

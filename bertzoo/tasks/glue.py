@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
@@ -143,12 +143,6 @@ LAYOUTS = (
 )
 
 
-class _Columns(NamedTuple):
-    texts: tuple[str, ...]
-    label: str | None
-    key: str | None
-
-
 @dataclass(frozen=True)
 class _Reader:
     """Reads the splits of a GLUE task; an instance serves as the task's `Task.read`."""
@@ -160,40 +154,42 @@ class _Reader:
         splits = (*layout.train, *layout.dev, *layout.test)
         if split not in splits:
             raise UserError(f"split = {split!r} does not exist in {layout.name}. Use one of {', '.join(splits)}.")
-        hub = _Columns(layout.hub, "label" if labelled else None, "idx")
+        hub = layout.hub, "label" if labelled else None, "idx"
         if str(directory).startswith(tfds.PREFIX):
-            read = self._read([readers.read_tfds(_dataset(layout, str(directory)), _hub_split(split))], hub)
+            read = self._read([readers.read_tfds(_dataset(layout, str(directory)), _hub_split(split))], *hub)
             # A prepared data set is shuffled; `idx` restores the order of the files.
             return read._replace(examples=sorted(read.examples, key=lambda example: int(example.key)))
         files = _find(layout, split, on_disk(directory, "data_dir", "Copy the files to this machine."))
         if files[0].suffix == readers.PARQUET:
-            return self._read([readers.read_table(path) for path in files], hub)
+            return self._read([readers.read_table(path) for path in files], *hub)
         if not labelled:
-            columns = _Columns(layout.tsv_test or layout.tsv, None, layout.tsv_key)
-            return self._read([readers.read_table(files[0])], columns)
+            return self._read([readers.read_table(files[0])], layout.tsv_test or layout.tsv, None, layout.tsv_key)
         table = readers.read_table(files[0], header=not layout.width)
         if layout.width and len(table.columns) != layout.width:
             raise UserError(
                 f"{table.place(1)} has {len(table.columns)} columns, but GLUE's file has {_described(layout, split)}. "
                 "Use the file as GLUE distributes it."
             )
-        return self._read([table], _Columns(layout.tsv, layout.tsv_label, None))
+        return self._read([table], layout.tsv, layout.tsv_label, None)
 
-    def _read(self, parts: Sequence[DataTable], columns: _Columns) -> SplitExamples:
+    def _read(
+        self, parts: Sequence[DataTable], columns: Sequence[str], target: str | None, index: str | None
+    ) -> SplitExamples:
+        """Read examples from tables. columns, target, index: the columns of the texts, the labels and the keys."""
         examples: list[Example] = []
         skipped: Counter[str] = Counter()
         for table in parts:
-            to_label = self._to_label(table, columns.label)
-            for nth, row in enumerate(table.select([*columns.texts, *filter(None, (columns.label, columns.key))])):
+            to_label = self._to_label(table, target)
+            for nth, row in enumerate(table.select([*columns, *filter(None, (target, index))])):
                 place = table.place(row.number)
-                if row.cells is None and columns.label:
+                if row.cells is None and target:
                     skipped[row.why] += 1
                     continue
                 if row.cells is None:
                     raise UserError(f"{place} has {row.why}, but a test set needs every row. Correct the row.")
-                texts = [fields.text(cell, place, name) for cell, name in zip(row.cells, columns.texts, strict=False)]
-                key = str(row.cells[-1]) if columns.key else str(nth)
-                label = to_label(row.cells[len(texts)], place) if columns.label else None
+                texts = [fields.text(cell, place, name) for cell, name in zip(row.cells, columns, strict=False)]
+                key = str(row.cells[-1]) if index else str(nth)
+                label = to_label(row.cells[len(texts)], place) if target else None
                 examples.append(Example(key, texts[0], texts[1] if len(texts) > 1 else None, label))
         if not examples:
             raise UserError(f"{parts[0].name} holds no example. Download the file again.")
