@@ -138,6 +138,8 @@ def test_a_student_learns_a_teachers_directions(place: Path, tmp_path):
         (("--hidden=gelu",), ("hidden", "gelu")),
         (("--accumulate=3",), ("accumulate", 3, "batch_size", 8)),
         (("--embedding.sizes=[99]",), (99, 16)),
+        (("--embedding.temperature=0",), ("temperature", 0)),
+        (("--embedding.directions=0",), ("directions",)),
         (("--task=mrpc",), ("mrpc", "stsb")),
         (("--own.label=partner",), ("partner",)),
     ],

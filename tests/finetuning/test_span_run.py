@@ -136,6 +136,7 @@ def test_decoding_uses_the_options_of_the_command_line(folder: Path):
         (["--task=squad1", "--squad.threshold=1"], ("squad.threshold = 1.0", "squad1")),
         (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], ("dropout = 0.1", "squad.joint")),
         (["--task=squad2", "--head=joint_span"], ("head = 'joint_span'", "Set squad.joint = true and remove head")),
+        (["--task=squad2", "--head=joint_span", "--dropout=0"], ("Set squad.joint = true and remove head",)),
         (["--task=squad2", "--head=span", "--squad.joint=true", "--dropout=0"], ("squad.joint", "Remove head")),
         (["--task=squad2", "--head=sequence_classification"], ("sequence_classification", "squad2", "span")),
         (["--task=squad2", "--head=other"], ("task, sequence_classification, token_classification, span, embedding.",)),

@@ -1,4 +1,4 @@
-"""Models with no or one segment: [SEP] alone separates a question from its paragraph, as in transformers."""
+"""Models with no or one segment: [SEP] alone separates pairs and questions, as in transformers."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 import planted
 import pytest
 import quiz
-from planted import results, said
+from planted import records, results, said
 from tiers import quick
 
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification
@@ -23,14 +23,35 @@ SMALL = {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 1}
 
 @pytest.fixture(scope="module")
 def models(tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models `none` and `one`, named by their number of segments."""
+    """Models `none` and `one`, named by their number of segments, and pairs whose second text decides the label."""
     made = tmp_path_factory.mktemp("types")
     for name, model in (
         ("none", DistilBert(vocab_size=tokenizer.vocab_size, **DRAWN)),
         ("one", Bert(vocab_size=tokenizer.vocab_size, token_types=1, **DRAWN)),
     ):
         planted.write(made / name, model, MaskedLanguageModel(), tokenizer, np.random.default_rng(0))
+    draw = np.random.default_rng(3)
+    for split, count in (("train", 240), ("dev", 40)):
+        lines = ["one,other,label"]
+        for label in draw.integers(0, 2, count):
+            first, *rest = (str(word) for word in draw.choice(planted.WORDS[8:], 4))
+            lines.append(f"{first},{' '.join(rest)} {draw.choice((planted.BAD, planted.GOOD)[label])},{label}")
+        (made / f"{split}.csv").write_text("\n".join(lines) + "\n")
     return made
+
+
+@pytest.mark.parametrize("name", quick(["none", "one"], "none"))
+@pytest.mark.slow
+def test_pairs_are_learnt(name: str, models: Path, tmp_path, capsys):
+    options = [f"--from={models / name}", "--own.text_a=one", "--own.text_b=other", "--own.label=label", "--seeds=1"]
+    assert planted.finetune(models, tmp_path / "run", *options) == 0
+    (row,) = results(tmp_path / "run")["seeds"]
+    assert row["scores"]["dev"]["accuracy"] > 90
+    document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
+    assert document["scores"] == row["scores"]
+    texts = "bara doti", "lura kera"
+    (found,), (turned,) = (records(capsys, tmp_path / "run", *pair) for pair in (texts, texts[::-1]))
+    assert found["probability"] != pytest.approx(turned["probability"], abs=1e-9)
 
 
 @pytest.mark.slow  # finetuning/test_span_run.py has questions of the usual kind
