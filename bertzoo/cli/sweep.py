@@ -1,20 +1,20 @@
-"""Fine-tune or prune over a grid of settings, one process per device.
+"""Fine-tune, pretrain or prune over a grid of settings, one process per device.
 
-CONFIG's [grid] lists values for options of `bertzoo finetune`, and [tasks.NAME] replaces these values for one task. A
-point is a run with one combination of values. Run the same command again to resume: it skips finished points.
---KEY=VALUE sets an option of every point; --tasks.NAME.KEY=VALUE sets an option of one task's points. {task} in a value
-stands for the task's name. If the base config of the sweep is a pruning, every point runs `bertzoo prune`, and the best
-point has the lowest held-out loss. RUN/sweep.csv has a line for every point. Exit code 1: a point failed; 3: a signal
-stopped the sweep.
+CONFIG's [grid] lists values for options of the base config's command, such as `bertzoo finetune`; [tasks.NAME] replaces
+them for one task. A point is a run with one combination. The same command resumes: it skips finished points.
+--KEY=VALUE sets an option of every point, --tasks.NAME.KEY=VALUE of one task's points, where {task} stands for NAME.
+Without tasks, the best point has the lowest held-out loss. RUN/sweep.csv has a line for every point. Exit code 1: a
+point failed; 3: a signal stopped the sweep. Under --budget_ms, RUN/pareto has configs of the best models.
 
 examples:
   bertzoo sweep squeezebert --tasks=rte,mrpc --data_dir=glue --from=runs/mnli --teacher='runs/teacher/{task}' \
 --run_dir=runs/sweep
   bertzoo sweep mobilebert --data_dir=glue --from=runs/mobilebert --run_dir=runs/sweep --list
-  bertzoo sweep schubert_search --data.source='text/*.txt.xz' --from=runs/bert_base --run_dir=runs/search
+  bertzoo sweep budget --random=30 --halving=3 --budget_ms=0.3 --run_dir=runs/budget
 """
 
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bertzoo.cli.support.jobs import JobFlags, run_list
@@ -24,11 +24,11 @@ from bertzoo.core.options import option
 
 if TYPE_CHECKING:
     from bertzoo.jobs.job import JobList
-    from bertzoo.jobs.study import Study
+    from bertzoo.jobs.run import Chooser
 
 PASSES_ON = (
-    "Options and keys of `bertzoo finetune`, or of `bertzoo prune` for a pruning. `bertzoo config finetune` prints "
-    "every key and its value."
+    "Options and keys of `bertzoo finetune`, or of the base config's command. `bertzoo config finetune` prints every "
+    "key and its value."
 )
 
 
@@ -39,25 +39,44 @@ class SweepFlags(JobFlags):
     sweep: str = option("a TOML file or the name of a shipped sweep", metavar="CONFIG")
     _: KW_ONLY
     random: int = option(
-        "number of points per task, drawn at random from the grid (default: all)", 0, group="jobs", metavar="N", least=1
+        "points per task, drawn at random from the grid (default: all)", 0, group="jobs", metavar="N", least=1
     )
     trials: int | None = option(
-        "number of points per task that a study of Optuna chooses by the scores of earlier ones (default: no study)",
+        "points per task that Optuna chooses by the scores of earlier ones (default: no study)",
         None,
         group="jobs",
         metavar="N",
         least=1,
     )
-    sampler: Literal["tpe", "random"] | None = option(
-        "for --trials: how the study chooses (default: tpe)", None, group="jobs"
-    )
+    sampler: Literal["tpe", "random"] | None = option("for --trials: how it chooses (default: tpe)", None, group="jobs")
     random_seed: int | None = option(
         "seed with which --random or --trials draws points (default: 0)", None, group="jobs", metavar="S"
     )
+    halving: int | None = option(
+        "rungs: each trains the better half for twice the FLOPs (default: none)",
+        None,
+        group="search",
+        metavar="N",
+        least=1,
+    )
+    budget_ms: float | None = option(
+        "most milliseconds of a row in a model (default: no limit)",
+        None,
+        group="search",
+        metavar="MS",
+        least=0,
+    )
+    table: Path | None = option(
+        "for --budget_ms: a latency table (default: measure)",
+        None,
+        group="search",
+        metavar="FILE",
+    )
 
 
-def load(options: SweepFlags) -> "tuple[JobList, Study | None]":
-    """Return the points of a sweep, and the study that chooses among such points, if any."""
+def load(options: SweepFlags) -> "tuple[JobList, Chooser | None]":
+    """Return the points of a sweep, and what chooses among such points, if anything."""
+    from bertzoo.jobs.halving import Budget, Halving
     from bertzoo.jobs.study import Study
     from bertzoo.jobs.sweep import load_sweep
 
@@ -65,9 +84,23 @@ def load(options: SweepFlags) -> "tuple[JobList, Study | None]":
         raise UserError("--random and --trials exclude each other. Keep one.")
     if options.sampler and not options.trials:
         raise UserError(f"--sampler={options.sampler} applies only to --trials. Add --trials=N, the number of points.")
-    study = Study(options.trials, options.sampler or "tpe", options.random_seed) if options.trials else None
-    name, seed = options.sweep, options.random_seed
-    return load_sweep(name, options.overrides, options.tasks, options.random, seed, study), study
+    if options.table and options.budget_ms is None:
+        raise UserError(f"--table={options.table} applies only to --budget_ms. Add --budget_ms=MS.")
+    if options.halving and options.trials:
+        raise UserError("--halving and --trials exclude each other. Keep one; --random=N draws points of a grid.")
+    budget = None if options.budget_ms is None else Budget(options.budget_ms, options.table)
+    name, seed, study = options.sweep, options.random_seed, None
+    if options.trials:
+        study = Study(options.trials, options.sampler or "tpe", seed, budget)
+    points = load_sweep(name, options.overrides, options.tasks, options.random, seed, study)
+    if budget is None and not options.halving:
+        return points, study
+    flag = f"--halving={options.halving}" if options.halving else f"--budget_ms={options.budget_ms:g}"
+    if (verb := points.jobs[0].verb) not in ("pretrain", "transfer"):
+        raise UserError(f"{flag} needs a sweep of pretrain or transfer, but its points run {verb}. Leave it out.")
+    if options.list:
+        raise UserError(f"{flag} chooses the runs while the sweep goes on, so --list cannot print them. Leave one out.")
+    return points, study or Halving(points.jobs, options.halving or 0, budget)
 
 
 def main(options: SweepFlags) -> int:
@@ -75,12 +108,31 @@ def main(options: SweepFlags) -> int:
     from bertzoo.jobs import progress
     from bertzoo.jobs.record import JobRecord
 
-    points, study = load(options)
-    record = JobRecord(options.run_dir, points)
-    code = run_list(options, record, points.jobs, study=study)
+    points, chooser = load(options)
+    record, first = JobRecord(options.run_dir, points), points.jobs[0]
+    if options.budget_ms is not None:
+        _check_tools(options)
+    code = run_list(options, record, points.jobs, chooser=chooser)
     if not options.list and not options.dry_run:
         for line in progress.sweep_lines(record):
             print(line)
-        pruning = points.jobs[0].verb == "prune"
-        say(f"next: bertzoo {f'report {record.path}/best/prune' if pruning else f'results {record.path}'}")
+        if options.budget_ms is not None:
+            from bertzoo.jobs.front import write_front
+
+            for path in write_front(record, options.budget_ms):
+                say(f"wrote {path}")
+        then = f"report {record.path}/best/{first.task}" if first.is_training else f"results {record.path}"
+        say(f"next: bertzoo {then}")
     return code
+
+
+def _check_tools(options: SweepFlags) -> None:
+    """Raise UserError if the packages that draw or measure are missing."""
+    import sys
+
+    from bertzoo.benchmarking.backends import check_backend
+    from bertzoo.runs.report import new_figure
+
+    new_figure(1, 1)
+    if options.table is None:
+        check_backend("litert", True, [1], Path(sys.executable))

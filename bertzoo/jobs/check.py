@@ -97,11 +97,9 @@ class Checks:
         The options of every new job in the list are checked; models, data and disk space for those of `jobs` that are
         not finished.
         """
-        new = [job for job in self.record.list.jobs if job.name not in self.planned]
+        new = [job for job in self.record.list.jobs if job.name not in self.models]
         for job in new:
-            with _named(job):
-                self.planned[job.name] = self.parse(self.record.words(job))
-                self.record.recipes[job.name] = [run.recipe for run in self.planned[job.name]]
+            self.recipe(job)
         self.record.read()
         waiting = self.record.waiting(jobs)
         for job in new:
@@ -110,7 +108,11 @@ class Checks:
         self.check_disk(waiting)
 
     def recipe(self, job: CommandJob) -> Any:
-        """Return the config of a job's first run, or None."""
+        """Parse a job's command line, once, and return the config of its first run, or None."""
+        if job.name not in self.planned:
+            with _named(job):
+                self.planned[job.name] = self.parse(self.record.words(job))
+                self.record.recipes[job.name] = [run.recipe for run in self.planned[job.name]]
         return next((run.recipe for run in self.planned[job.name]), None)
 
     def check_job(self, job: CommandJob, runs: bool) -> None:
@@ -180,7 +182,7 @@ class Checks:
                 run.task.check_test_file()
             if job.is_point and run.check_models is not None:
                 run.check_models(self._seen)
-        if not job.is_point and (job.is_training or job.verb == "tokenize"):
+        if job.verb in ("pretrain", "transfer", "tokenize") or (job.verb == "prune" and not job.is_point):
             data = recipe if job.verb == "tokenize" else recipe.data
             outputs = {self.record.places.output(self.record.list.job(name)) for name in self.record.list.needs(job)}
             if data.source not in outputs | self._seen and not corpora.is_corpus(data.source):

@@ -94,7 +94,7 @@ VERBS = {
 class CommandJob:
     """One run of a command (`verb`): a step of a pipeline, or a point of a sweep.
 
-    name: its name in the list, and the path of its output below the list's directory.
+    name: its name in the list.
     stage: the stage of a pipeline.
     config: config names or files.
     links: name of the job or input that the command reads, by key ("from", "teacher").
@@ -104,6 +104,7 @@ class CommandJob:
     files: the options, of a point, that name files on which its result depends.
     settings: the options, of a point, that come from the grid; None for a step.
     fractions: the options, of a point, whose value a study drew between two numbers that are not both whole.
+    rung: rung of a successive halving, from 1, which the name ends with; 0: none. All rungs of a point are one run.
     """
 
     name: str
@@ -119,6 +120,7 @@ class CommandJob:
     files: tuple[str, ...] = ()
     settings: Mapping[str, str] | None = None
     fractions: tuple[str, ...] = ()
+    rung: int = 0
 
     @property
     def form(self) -> Verb:
@@ -129,6 +131,11 @@ class CommandJob:
     def is_point(self) -> bool:
         """Whether it is a point of a sweep, whose output counts by its scores."""
         return self.settings is not None
+
+    @property
+    def place(self) -> str:
+        """Path of the output below the list's directory, without its suffix."""
+        return self.name.removesuffix(f"@{self.rung}")
 
     @property
     def group(self) -> str:
@@ -173,7 +180,7 @@ class Places:
     def output(self, job: CommandJob) -> str:
         """Return the path or URL of a job's output."""
         here = not job.is_training or (job.verb == "prune" and is_url(self.training))
-        return f"{self.folder if here else self.training}/{job.name}{job.suffix}"
+        return f"{self.folder if here else self.training}/{job.place}{job.suffix}"
 
     def readable(self, job: CommandJob) -> str:
         """Return the path at which other jobs read a job's output; for a sweep, the path of its best run."""
@@ -199,12 +206,18 @@ class JobList:
 
     @property
     def unit(self) -> str:
-        """What the jobs are called: "steps" or "points"."""
-        return "points" if self.kind == "sweep" else "steps"
+        """What the jobs are called: "steps", "points" or, if points need several jobs, "runs"."""
+        several = any(job.rung or not job.is_point for job in self.jobs)
+        return "steps" if self.kind == "pipeline" else "runs" if several else "points"
 
     def count(self, number: int) -> str:
         """Return a number of jobs with its unit, such as "1 point"."""
         return f"{number} {self.unit.removesuffix('s') if number == 1 else self.unit}"
+
+    @property
+    def points(self) -> list[CommandJob]:
+        """The points of a sweep, without the jobs that measure their models."""
+        return [job for job in self.jobs if job.is_point]
 
     def job(self, name: str) -> CommandJob:
         """Return the job with this name."""

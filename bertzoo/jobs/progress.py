@@ -16,7 +16,6 @@ from bertzoo.finetuning import results
 from bertzoo.jobs import job as forms
 from bertzoo.jobs.job import BEST, CommandJob
 from bertzoo.jobs.record import SHORT, JobRecord
-from bertzoo.jobs.sweep import PRUNE
 from bertzoo.runs import provenance
 from bertzoo.runs import report as reports
 
@@ -29,7 +28,7 @@ def publish(record: JobRecord) -> None:
     if record.list.kind == "pipeline":
         atomic.write_bytes(table_file(record), _page(record).encode())
         return
-    text, rows, last = io.StringIO(), [_row(record, job) for job in record.list.jobs], ("run", "error")
+    text, rows, last = io.StringIO(), [_row(record, job) for job in record.list.points], ("run", "error")
     columns = [*dict.fromkeys(key for row in rows for key in row if key not in last), *last]
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -40,7 +39,7 @@ def publish(record: JobRecord) -> None:
         link.parent.mkdir(exist_ok=True)
         temporary = link.with_name(f"{link.name}.tmp")
         temporary.unlink(missing_ok=True)
-        temporary.symlink_to(Path("..", record.places.folder.name, job.name))
+        temporary.symlink_to(Path("..", record.places.folder.name, job.place))
         temporary.replace(link)
 
 
@@ -51,9 +50,9 @@ def table_file(record: JobRecord) -> Path:
 
 def sweep_lines(record: JobRecord) -> list[str]:
     """Return lines for the console: a table of all points, then the best point of each task."""
-    settings = dict.fromkeys(key for job in record.list.jobs for key in job.settings or {})
-    rows = [["task", "state", "score", "low", "high", *settings, "run"]]
-    for job, row in ((job, _row(record, job)) for job in record.list.jobs):
+    settings = dict.fromkeys(key for job in record.list.points for key in job.settings or {})
+    rows = [["task", "state", "score", "low", "high", *(["ms"] if record.milliseconds else []), *settings, "run"]]
+    for job, row in ((job, _row(record, job)) for job in record.list.points):
         values = (row.get(key, "") for key in rows[0])
         rows.append([_shown(job, value) if isinstance(value, float) else str(value) for value in values])
     best = [
@@ -66,13 +65,14 @@ def sweep_lines(record: JobRecord) -> list[str]:
 def best_points(record: JobRecord) -> list[CommandJob]:
     """Return the finished point with the best score of each task, the first on a tie.
 
-    The best score is the highest or, for prunings, the lowest (a loss).
+    The best score is the highest or, for trainings, the lowest (a loss), of the last rung.
     """
     best: dict[str, CommandJob] = {}
-    for job in record.list.jobs:
+    for job in record.list.points:
         if record.entry(job) is not None:
-            sign, other = -1 if job.verb == PRUNE else 1, best.setdefault(job.task, job)
-            if sign * record.scores(job)["score"] > sign * record.scores(other)["score"]:
+            sign, other = -1 if job.is_training else 1, best.setdefault(job.task, job)
+            rank, best_rank = ((one.rung, sign * record.scores(one)["score"]) for one in (job, other))
+            if rank > best_rank:
                 best[job.task] = job
     return list(best.values())
 
@@ -83,13 +83,14 @@ def _row(record: JobRecord, job: CommandJob) -> dict[str, Any]:
     if finished := record.entry(job) is not None:
         state = "finished"
     head = {"task": job.task, "state": state, **dict.fromkeys(("score", "low", "high", "seeds"), "")}
+    head |= {"ms": record.milliseconds.get(job.place, "")} if record.milliseconds else {}
     values = record.scores(job) if finished else job.settings or {}
-    return {**head, **values, "run": f"{record.places.folder.name}/{job.name}", "error": error}
+    return {**head, **values, "run": f"{record.places.folder.name}/{job.place}", "error": error}
 
 
 def _shown(job: CommandJob, score: float) -> str:
-    """Format a score: in points with two decimals or, for a pruning, in nats with four decimals."""
-    return f"{score:.4f}" if job.verb == PRUNE else f"{score:.2f}"
+    """Format a score: in points with two decimals or, for a training, in nats with four decimals."""
+    return f"{score:.4f}" if job.is_training else f"{score:.2f}"
 
 
 def _page(record: JobRecord) -> str:

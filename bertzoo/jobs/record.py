@@ -20,8 +20,8 @@ from bertzoo.export.companions import companions
 from bertzoo.finetuning import results
 from bertzoo.jobs import job as forms
 from bertzoo.jobs.job import CommandJob, JobList, Places
-from bertzoo.jobs.sweep import PRUNE
 from bertzoo.runs import report
+from bertzoo.train.experiment import total_steps
 
 LOGS, FOLDERS = "logs", {"pipeline": "stages", "sweep": "points"}
 VERSION = 1  # format of pipeline.json and sweep.json
@@ -99,12 +99,18 @@ def _digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+def _is_single(job: CommandJob) -> bool:
+    """Return whether a job is one training run, which more steps continue."""
+    return job.is_training and KINDS[job.verb].model is None
+
+
 class JobRecord:
     """The directory of a list of jobs, which need not exist yet, and the state of every job.
 
     training_dir: directory or URL of training runs, as `Places.training`; None puts them beside the other outputs.
     recipes: {job name: configs of the job's runs}; only a job that is a sweep has several.
-    states: {name of a job that did not finish: ("failed", "stopped" or "waiting", why)}.
+    states: {name of a job that did not finish: ("failed", "stopped", "waiting" or "over budget", why)}.
+    milliseconds: {output of a point (`CommandJob.place`): time of a row in its model}, under a budget.
     """
 
     def __init__(self, run_dir: str, jobs: JobList, training_dir: str | None = None):
@@ -119,6 +125,7 @@ class JobRecord:
         self.places = Places(folder=folder, training=training)
         self.recipes: dict[str, Sequence[Any]] = {}
         self.states: dict[str, tuple[str, str]] = {}
+        self.milliseconds: dict[str, float] = {}
         self._finished: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._stamps: dict[str, list[str]] = {}
@@ -151,19 +158,25 @@ class JobRecord:
     def scores(self, job: CommandJob) -> dict[str, Any]:
         """Return the results of a point by column of the table; raises UserError if it is unfinished or damaged.
 
-        The score of a pruning is its held-out loss after the last cut (nats; lower is better).
+        The score of a training is its held-out loss after the last step, in a pruning after the last cut (nats; lower
+        is better).
         """
         if job.name not in self._scores:
             path = Path(self.places.output(job))
-            if job.verb == PRUNE:
-                KINDS[PRUNE].model_directory(path)
-                lines = [line for line in report.read_history(Path(self._hashed(job))).heldout if LOSS in line]
+            if job.is_training:
+                if not _is_single(job):
+                    KINDS[job.verb].model_directory(path)
+                file, last = Path(self._hashed(job)), "cut"
+                lines = [line for line in report.read_history(file).heldout if LOSS in line] if file.is_file() else []
+                if _is_single(job):  # later rungs of a halving add lines
+                    steps, last = total_steps(self.recipes[job.name][0].stages), "step"
+                    lines = [line for line in lines if line["step"] == steps]
                 if not lines:
                     raise UserError(
-                        f"{path} has no held-out loss after its last cut. Use a positive run.evaluate_every."
+                        f"{path} has no held-out loss after its last {last}. Use a positive run.evaluate_every."
                     )
                 scores = {name: value for name, value in lines[-1].items() if isinstance(value, float)}
-                head = {"score": scores[LOSS]}
+                head = {"score": scores[LOSS], **({"step": lines[-1]["step"]} if _is_single(job) else {})}
             else:
                 run = results.read_run(path, self.path)
                 head = {"score": run.score, "low": min(run.chosen_scores), "high": max(run.chosen_scores)}
@@ -226,7 +239,7 @@ class JobRecord:
             except UserError:
                 self._finished.pop(job.name, None)
                 continue
-            if job.name not in self._finished:
+            if job.name not in self._finished and not _is_single(job):  # which may lack its last checkpoint
                 self._enter(job, self.facts(job), 0.0)
 
     def write(self) -> None:
@@ -263,7 +276,7 @@ class JobRecord:
         self.write()
 
     def _enter(self, job: CommandJob, facts: Mapping[str, Any], seconds: float) -> None:
-        output = self._hash(job.makes, self._hashed(job))
+        output = self._output(job)
         times = {"seconds": round(seconds, 1), "finished": time.strftime("%Y-%m-%d %H:%M:%S")}
         self._finished[job.name] = {**facts, "output": output, **times}
 
@@ -272,14 +285,20 @@ class JobRecord:
         if not job.is_point:
             return self.places.readable(job)
         path = Path(self.places.output(job))
-        return str(KINDS[PRUNE].parts(path)[-1] / METRICS if job.verb == PRUNE else path / results.RESULTS)
+        return str(KINDS[job.verb].parts(path)[-1] / METRICS if job.is_training else path / results.RESULTS)
+
+    def _output(self, job: CommandJob) -> str:
+        """Return the hash of a job's output; of a pretraining's or transfer's point, of its scores."""
+        if job.is_point and _is_single(job):
+            return _digest([json.dumps(self.scores(job), sort_keys=True)])
+        return self._hash(job.makes, self._hashed(job))
 
     def changes(self, job: CommandJob) -> list[str]:
         """Return a line for each difference between a finished job's record and the job as it would run now."""
         old = self._finished[job.name]
         try:
             new = self.facts(job)
-            output = self._hash(job.makes, self._hashed(job))
+            output = self._output(job)
         except UserError as error:
             return [f"one of its inputs or outputs is damaged: {error}"]
         lines = [f"its command no longer has {word}" for word in old["words"] if word not in new["words"]]
@@ -320,7 +339,7 @@ class JobRecord:
             "words": template.words(job, Places(folder=Path("{stages}"), training="{training}")),
             "config": text,
             "inputs": {name: self._hash("", value) for name, value in inputs.items()},
-            "reads": {other.name: self._hash(other.makes, self._hashed(other)) for other in others},
+            "reads": {other.name: self._output(other) for other in others},
         }
 
     def _hash(self, kind: str, name: str) -> str:

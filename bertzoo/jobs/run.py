@@ -7,15 +7,28 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from subprocess import Popen
+from typing import Protocol
 
 from bertzoo.core.errors import ConfigError, Stopped, UserError
 from bertzoo.jobs import local, progress, slurm
 from bertzoo.jobs.check import Checks, Parse
 from bertzoo.jobs.job import CommandJob
 from bertzoo.jobs.record import JobRecord
-from bertzoo.jobs.study import Study
 
 _LOG = logging.getLogger(__name__)
+
+
+class Chooser(Protocol):
+    """Chooses the points of a sweep by the scores of earlier ones: a `Study` or a `Halving`."""
+
+    @property
+    def total(self) -> int:
+        """Number of jobs, as far as it is known."""
+        ...
+
+    def choose(self, checks: Checks, processes: int) -> list[CommandJob]:
+        """Return the next jobs, and set the record's list to all jobs so far; [] at the end."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,25 +53,26 @@ def run_jobs(
     jobs: Sequence[CommandJob],
     parse: Parse,
     execution: Execution,
-    study: Study | None = None,
+    chooser: Chooser | None = None,
 ) -> int:
     """Run the unfinished jobs among `jobs` and write the table of progress; return the number of jobs that failed.
 
-    All jobs are checked first. study: chooses the points that run instead of `jobs`, and adds them to the list of
-    `record`. Raises ConfigError if a finished job's command, config, inputs or output have changed, UserError if a job
-    cannot start, and Stopped after a signal.
+    All jobs are checked first. chooser: chooses the jobs that run instead of `jobs`, and sets the list of `record`.
+    Raises ConfigError if a finished job's command, config, inputs or output have changed, UserError if a job cannot
+    start, and Stopped after a signal.
     """
     checks, processes = Checks(record, parse), len(execution.environments)
     checks.prepare(jobs)  # before the directory exists
     begun: list[CommandJob] = []
-    total = study.total if study else len(jobs)
+    total = len(jobs)
     with record.locked():
-        if study:
+        if chooser:
             record.list = replace(record.list, jobs=())
             record.write()
-        batch = study.choose(record, processes) if study else jobs
+        batch = chooser.choose(checks, processes) if chooser else jobs
         try:
             while batch:
+                total = chooser.total if chooser else total
                 checks.prepare(batch)
                 _check_finished(record)
                 _check_order(record, waiting := record.waiting(batch))
@@ -70,7 +84,7 @@ def run_jobs(
                 for _, group in groupby(batch, lambda job: job.group):
                     due = [job for job in group if record.entry(job) is None or _is_stale(record, job)]
                     _run_group(checks, [job for job in due if not _waits(record, job)], execution, begun, total)
-                batch = study.choose(record, processes) if study else []
+                batch = chooser.choose(checks, processes) if chooser else []
         except KeyboardInterrupt:
             done = len(begun) - len(record.waiting(begun))
             raise Stopped(

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from bertzoo.core.errors import UserError, needs_extra
-from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.check import Checks
+from bertzoo.jobs.halving import Budget
+from bertzoo.jobs.job import TRAINING, CommandJob
 from bertzoo.jobs.record import JobRecord
-from bertzoo.jobs.sweep import PRUNE, ValueRange
+from bertzoo.jobs.sweep import ValueRange
 
 JOURNAL = "optuna.log"  # the trials of all studies of a sweep, in its directory
 Sampler = Literal["tpe", "random"]
@@ -27,21 +29,23 @@ class Study:
     """A study of Optuna for each task of a sweep.
 
     trials: number of points that a task gets in all. sampler: "tpe" (Bergstra et al. 2011) or "random". seed: 0 if
-    None. A point depends on the seed, its number, and the scores known when it is chosen.
+    None. A point depends on the seed, its number, and the scores known when it is chosen. budget: limit of
+    milliseconds; a point over it counts as a trial, but does not run.
     """
 
-    def __init__(self, trials: int, sampler: Sampler, seed: int | None):
+    def __init__(self, trials: int, sampler: Sampler, seed: int | None, budget: Budget | None = None):
         with needs_extra("--trials", "optuna"):
             import optuna  # pyright: ignore[reportMissingImports]
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._trials, self._choice = optuna, trials, (sampler, seed or 0)
+        self._budget, self._returned, self._left = budget, set[str](), 0
         self._sampler = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
         self._spaces: dict[str, _Space] = {}
 
     @property
     def total(self) -> int:
-        """Number of points of all tasks. A point that is drawn twice counts twice."""
-        return self._trials * len(self._spaces)
+        """Number of jobs, if no further point is over the budget or drawn twice."""
+        return len(self._returned) + self._left
 
     def draw(self, task: str, grid: Mapping[str, Any], point: MakePoint) -> list[CommandJob]:
         """Return the points of a task that the study would choose if it never learnt a score."""
@@ -52,29 +56,32 @@ class Study:
         jobs = [self._ask(study, space)[1] for _ in range(self._trials)]
         return list({job.name: job for job in jobs}.values())
 
-    def choose(self, record: JobRecord, processes: int) -> list[CommandJob]:
-        """Return the next points, and add them to the list of `record`; [] after the last one.
+    def choose(self, checks: Checks, processes: int) -> list[CommandJob]:
+        """Return the next points, or jobs that measure their models, and add them to the record's list; [] at the end.
 
         The first call also returns the earlier points of an interrupted sweep. processes: number of points that can
         run at once.
         """
-        listed = {job.name for job in record.list.jobs}
-        chosen: dict[str, CommandJob] = {}
+        record, chosen = checks.record, dict[str, CommandJob]()
+        listed, self._left = {job.name: job for job in record.list.jobs}, 0
         for task, space in self._spaces.items():
-            study = self._open(record, space, "minimize" if task == PRUNE else "maximize")
+            study = self._open(record, space, "minimize" if task in TRAINING else "maximize")
             jobs = [(trial.number, self._point(space, trial.params)) for trial in study.get_trials(deepcopy=False)]
-            for number, job in jobs:
-                self._tell(study, record, number, job)
-            new = {job.name: job for _, job in jobs if job.name not in listed}
+            new: dict[str, CommandJob] = {}
             share = max(1, processes // len(self._spaces))
-            for _ in range(self._trials - len(jobs)):
-                if len(record.waiting([*new.values()])) >= share:
+            while jobs or len(study.get_trials(deepcopy=False)) < self._trials:
+                if not jobs and len(record.waiting([*new.values()])) >= share:
                     break
-                number, job = self._ask(study, space)
-                self._tell(study, record, number, job)
-                new |= {job.name: job} if job.name not in listed else {}  # points that failed wait for the next command
+                number, job = jobs.pop(0) if jobs else self._ask(study, space)
+                due = self._tell(study, checks, number, job)
+                listed[job.name] = job
+                if due is not None and due.name not in self._returned:  # a failed one waits for the next command
+                    new[due.name] = due
+                    self._left += due is not job  # the point follows its measurement
             chosen |= new
-        record.list = replace(record.list, jobs=(*record.list.jobs, *chosen.values()))
+            self._left += self._trials - len(study.get_trials(deepcopy=False))
+        self._returned |= chosen.keys()
+        record.list = replace(record.list, jobs=(*(listed | chosen).values(),))
         return list(chosen.values())
 
     def _distribution(self, values: Any) -> Any:
@@ -108,7 +115,16 @@ class Study:
         settings = {key: f"{value:.4g}" if key in fractions else str(value) for key, value in params.items()}
         return replace(space.point(settings), fractions=fractions)
 
-    def _tell(self, study: Any, record: JobRecord, number: int, job: CommandJob) -> None:
-        """Give the study a finished point's score. A point that failed stays open, and the next command repeats it."""
-        if record.entry(job) is not None:
+    def _tell(self, study: Any, checks: Checks, number: int, job: CommandJob) -> CommandJob | None:
+        """Give the study a finished point's score, and return the job to run for a point (`Budget.next_job`).
+
+        A point over the budget is a pruned trial. A point that failed stays open, and the next command repeats it.
+        """
+        record = checks.record
+        due = self._budget.next_job(checks, job) if self._budget else job
+        if due is None:
+            study.tell(number, state=self._optuna.trial.TrialState.PRUNED, skip_if_finished=True)
+        elif due == job and record.entry(job) is not None:
+            checks.recipe(job)  # the score of a training is that of its last step
             study.tell(number, record.scores(job)["score"], skip_if_finished=True)
+        return due

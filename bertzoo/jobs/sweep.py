@@ -17,21 +17,20 @@ from bertzoo.core import config, schema
 from bertzoo.core.documents import DocumentError, fitting
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import kind_of_files
-from bertzoo.jobs.job import CommandJob, JobList, alpha_is_one
+from bertzoo.jobs.job import TRAINING, CommandJob, JobList, alpha_is_one
 
 if TYPE_CHECKING:
     from bertzoo.jobs.study import Study
 
 FOLDER = "sweeps"  # folder of sweeps in the shipped configs
 KEYS = {
-    "sweep.base": "name or file of the config of every run, such as finetune or prune_66m; required",
-    "sweep.tasks": "list of tasks; required for fine-tunings, not allowed for prunings",
-    "options.OPTION": "value of an option of `bertzoo finetune` or `bertzoo prune` for all runs",
+    "sweep.base": "name or file of the config of every run, such as finetune, prune_66m or demo; required",
+    "sweep.tasks": "list of tasks; required for fine-tunings, not allowed for other runs",
+    "options.OPTION": "value of an option of `bertzoo finetune`, or of the base's command, for all runs",
     "grid.OPTION": "list of an option's values; the sweep has a run for every combination",
     "range.OPTION": 'for --trials: [LOW, HIGH], or [LOW, HIGH, "log"] to draw the logarithm uniformly',
     "tasks.NAME.OPTION": "list of an option's values for one task; it replaces the list in [grid], if any",
 }
-PRUNE = "prune"  # the command of a pruning's points, and what stands in place of their task
 OWN = ("task", "run_dir")  # options that a sweep sets itself
 _FILES = ("from", "teacher", "data_dir", "data.source")  # options that name files
 _FORM = {
@@ -99,7 +98,7 @@ def load_sweep(
         points += [point for point in of_task if not random or point.name in drawn]
     digest = hashlib.sha256(config.find(base).read_bytes()).hexdigest()
     identity = {"base": base, "base_sha256": digest, "options": options}
-    return JobList(kind="sweep", path=path, jobs=tuple(points), identity=identity)
+    return JobList(kind="sweep", path=path, jobs=tuple(points), identity=identity, inputs={"base": base})
 
 
 def _point(task: str, base: str, options: Mapping[str, str], settings: Mapping[str, str]) -> CommandJob:
@@ -110,7 +109,7 @@ def _point(task: str, base: str, options: Mapping[str, str], settings: Mapping[s
     return CommandJob(
         name=f"{task}/{_digest(task, settings)[:12]}",
         stage="points",
-        verb=PRUNE if task == PRUNE else "finetune",
+        verb=task if task in TRAINING else "finetune",
         task=task,
         config=(base,),
         options=options,
@@ -130,12 +129,12 @@ def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
     fitting(table, _FORM)
     check_keys("key sweep.", table["sweep"], ("base", "tasks"))
     base, tasks = table["sweep"]["base"], table["sweep"].get("tasks", [])
-    if kind_of_files(base).name == PRUNE:
+    if (kind := kind_of_files(base).name) in TRAINING and not (kind == "pretrain" and tasks):  # old fine-tunings
         if tasks:
             raise ConfigError(
-                f"sweep.tasks = {tasks}, but {base} configures a pruning, which has no tasks. Remove sweep.tasks."
+                f"sweep.tasks = {tasks}, but {base} configures a {kind}, which has no tasks. Remove sweep.tasks."
             )
-        tasks = [PRUNE]
+        tasks = [kind]  # the command stands in place of a task
     if not tasks or len(set(tasks)) < len(tasks):
         raise ConfigError(
             f'sweep.tasks = {tasks} is empty or names a task twice. Write a list such as ["cola", "rte"].'

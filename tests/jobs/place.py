@@ -69,6 +69,35 @@ tasks = ["cola", "rte"]
 alpha = [0.8, 0.9, 1.0]
 optimizer.learning_rate = [1e-5]
 """
+SEARCH_BASE = """
+[model]
+kind = "squeezebert"
+vocab_size = 256
+hidden_size = 16
+heads = 2
+layers = 1
+feed_forward_size = 32
+max_positions = 48
+[objective]
+sentence = "none"
+[data]
+source = "text.txt"
+tokenizer = { kind = "wordpiece", vocab_size = 250 }
+[optimizer]
+kind = "adamw"
+learning_rate = 1e-3
+[[stages]]
+steps = 64
+batch_size = 4
+max_length = 16
+max_predictions = 3
+"""
+SEARCH = """
+[sweep]
+base = "base.toml"
+[grid]
+model.feed_forward_size = [8, 16, 32, 48, 64, 96]
+"""
 WORDS = ("pipeline", "pipeline.toml", "--run_dir=run", "--inputs.labels=labels")
 SWEEPING = ("sweep", "sweep.toml", "--run_dir=runs/s")
 # Runs a command as the command line does, with the stand-in for its jobs; a sweep also with the checks of `verb`.

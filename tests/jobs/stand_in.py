@@ -46,6 +46,8 @@ def make(words: list[str], does: dict) -> None:
         shutil.copytree("model", f"{options['run_dir']}/best/{options['tasks']}", dirs_exist_ok=True)
     elif words[0] == "prune":
         write_pruned(Path(options["run_dir"]), float(options["weigh.gamma"]), "silent" in does)
+    elif "model.feed_forward_size" in options and words[0] == "pretrain":
+        write_trained(Path(options["run_dir"]), options)
     elif "run_dir" in options and Path("model").exists():
         shutil.copytree("model", options["run_dir"], dirs_exist_ok=True)
     elif words[0] == "finetune":
@@ -61,7 +63,8 @@ def make(words: list[str], does: dict) -> None:
     elif words[0] == "evaluate":
         print(json.dumps({"scores": {"dev": {"accuracy": 81.5}}}))
     else:
-        print(json.dumps({"rows": [{"model": words[1], "median_ms": 1.25}]}))
+        times = {"model": words[1], "median_ms": float(options.get("model.feed_forward_size", 125)) / 100}
+        print(json.dumps({"rows": [times]}))
 
 
 def write(run: Path, task: str, alpha: float, damaged: bool) -> None:
@@ -76,6 +79,16 @@ def write(run: Path, task: str, alpha: float, damaged: bool) -> None:
         "seeds": [{**seed, "seed": i, "epoch": i + 1, "score": score + i} for i in range(2)],
     }
     (run / "results.json").write_text("{" if damaged else json.dumps(results))
+
+
+def write_trained(run: Path, options: dict[str, str]) -> None:
+    """Add a held-out line, whose loss is best for 40 units and falls with the steps."""
+    run.mkdir(parents=True, exist_ok=True)
+    steps = int(options.get("stages.0.steps", 64))
+    loss = 2 + abs(int(options["model.feed_forward_size"]) - 40) / 100 + 1 / steps
+    with open(run / "metrics.jsonl", "a") as file:
+        for split in ("train", "heldout"):
+            file.write(json.dumps({"split": split, "step": steps, "loss": loss}) + "\n")
 
 
 def write_pruned(run: Path, gamma: float, silent: bool) -> None:

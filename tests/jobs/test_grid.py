@@ -149,7 +149,7 @@ def test_every_shipped_sweep_has_a_command_and_an_expectation() -> None:
         assert f"bertzoo sweep {name} " in header and "Expected" in header and "Source" in header
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
     assert set(config.shipped("sweeps")) == {
-        *("squeezebert", "mobilebert", "mobilebert_squad", "convbert", "schubert", "schubert_search", "demo")
+        *("squeezebert", "mobilebert", "mobilebert_squad", "convbert", "schubert", "schubert_search", "demo", "budget")
     }
     assert not set(config.shipped("sweeps")) - {"squeezebert", "mobilebert", "demo"} & set(config.shipped())
 

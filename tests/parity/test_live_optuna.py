@@ -9,6 +9,7 @@ from typing import Any
 import comparing
 import place
 import pytest
+import tiny
 from messages import mentions
 
 comparing.needs("optuna")
@@ -128,3 +129,23 @@ def test_a_damaged_journal_is_named(sweep: place.Place) -> None:
     Path("r/optuna.log").write_text("{}\n{}\n")
     _, err = sweep.run("--run_dir=r", "--trials=2", words=WORDS, code=2)
     assert mentions(err, "r/optuna.log", "damaged")
+
+
+def test_a_study_learns_which_models_are_over_the_budget(sweep: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in measures 0.01 ms a unit. A model is measured once, and trained once if it is within the budget."""
+    for name, text in (("base.toml", place.SEARCH_BASE), ("sweep.toml", place.SEARCH)):
+        Path(name).write_text(text)
+    tiny.write_text(Path("text.txt"), documents=8)
+    monkeypatch.setattr("bertzoo.benchmarking.backends.check_backend", lambda *arguments: None)
+    for run, parts in (("whole", [12]), ("parts", [5, 12])):
+        for number in parts:
+            out, _ = sweep.run(f"--run_dir={run}", f"--trials={number}", "--budget_ms=0.4", words=WORDS[:2])
+        sizes = {trial.params["model.feed_forward_size"]: trial.state.name for trial in trials(run)}
+        assert {*sizes.values()} == {"PRUNED", "COMPLETE"} and "over budget" in out
+        assert all((state == "PRUNED") == (int(size) > 40) and state != "RUNNING" for size, state in sizes.items())
+        lines = [call["line"] for call in sweep.started()]
+        assert len([line for line in lines if line.startswith("benchmark")]) == len(sizes)
+        within = [size for size, state in sizes.items() if state == "COMPLETE"]
+        assert sorted(line.partition("size=")[2].split()[0] for line in lines if "pretrain" in line) == sorted(within)
+    assert [trial.params for trial in trials("whole")] == [trial.params for trial in trials("parts")]
+    assert Path("parts/pareto.csv").read_text() == Path("whole/pareto.csv").read_text().replace("whole/", "parts/")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bertzoo.jobs.check import PlannedRun
     from bertzoo.jobs.job import CommandJob
     from bertzoo.jobs.record import JobRecord
-    from bertzoo.jobs.study import Study
+    from bertzoo.jobs.run import Chooser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,25 +33,24 @@ class JobFlags:
         least=1,
     )
     executor: Literal["local", "slurm"] = option(
-        "where the jobs run: as processes of this machine, or on the nodes of a Slurm cluster", "local", group="jobs"
+        "where the jobs run: on this machine, or on nodes of a Slurm cluster", "local", group="jobs"
     )
     srun: tuple[str, ...] | None = option(
-        "for --executor=slurm: an option of srun, such as -pgpu (a partition); repeatable (default: none)",
+        "for slurm: an option of srun, such as -pgpu; repeatable (default: none)",
         None,
         group="jobs",
         metavar="OPTION",
         repeat=True,
     )
     cores: int | None = option(
-        "cores of each job (default: an even share of this machine's; on Slurm the cluster's default)",
+        "cores of each job (default: an even share; on Slurm the cluster's)",
         None,
         group="jobs",
         metavar="N",
         least=1,
     )
     memory: float | None = option(
-        "memory of each job; jobs that do not fit beside the running ones wait (default: estimated; on Slurm the "
-        "cluster's default)",
+        "memory of each job, which waits for it (default: estimated; on Slurm the cluster's)",
         None,
         group="jobs",
         metavar="GB",
@@ -86,7 +85,7 @@ class CommandLines:
         if words[0] == "sweep":
             from bertzoo.jobs.record import JobRecord
 
-            points, _ = verb.load(options)
+            points, *_ = verb.load(options)
             record = JobRecord(options.run_dir, points)
             return [run for point in points.jobs for run in self(record.words(point))]
         recipe: Any
@@ -113,11 +112,11 @@ def run_list(
     record: "JobRecord",
     jobs: "Sequence[CommandJob]",
     launcher: Sequence[str] = (),
-    study: "Study | None" = None,
+    chooser: "Chooser | None" = None,
 ) -> int:
     """Run the jobs that are not finished, or print commands or costs as the flags say; return the exit code.
 
-    launcher: words that start training on other machines. study: chooses the jobs to run, such as `jobs`.
+    launcher: words that start training on other machines. chooser: chooses the jobs to run, such as `jobs`.
     """
     from bertzoo.jobs import progress
 
@@ -148,14 +147,14 @@ def run_list(
         srun += [f"--mem={1000 * (options.memory or 0):.0f}M"] * (options.memory is not None)
         srun += options.srun or ()
         slurm.srun_command("", srun)  # raises an error without srun
-        queued = options.processes or (slurm.QUEUED_BY_STUDY if study else slurm.QUEUED)
+        queued = options.processes or (slurm.QUEUED_BY_STUDY if chooser else slurm.QUEUED)
         execution = Execution(environments=[{}] * queued, launcher=launcher, srun=srun)
     else:
         environments = local.device_environments(options.processes, options.cores)
         execution = Execution(environments=environments, launcher=launcher, cores=options.cores, memory=options.memory)
-    failed = run_jobs(record, jobs, CommandLines(), execution, study)
+    failed = run_jobs(record, jobs, CommandLines(), execution, chooser)
     say(f"wrote {progress.table_file(record)}")
     if failed:
-        count = record.list.count(len(record.list.jobs if study else jobs))
+        count = record.list.count(len(record.list.jobs) if chooser else len(jobs))
         say(f"{failed} of {count} failed; run the same command to try them again")
     return 1 if failed else 0

@@ -1,0 +1,132 @@
+"""Search for models under a budget of milliseconds: keep points within it, and train them by successive halving."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from bertzoo.core.documents import read_json
+from bertzoo.core.errors import ConfigError
+from bertzoo.heads import NoHead
+from bertzoo.jobs.check import Checks
+from bertzoo.jobs.front import ranked
+from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.record import JobRecord
+from bertzoo.pruning import latency
+from bertzoo.pruning.structure import Structure
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Most milliseconds of a row, by the latency table in a file or, without one, by `bertzoo benchmark`."""
+
+    limit: float
+    table: Path | None = None
+
+    @cached_property
+    def _times(self) -> latency.LatencyTable | None:
+        return latency.read_table(self.table) if self.table else None
+
+    def next_job(self, checks: Checks, point: CommandJob) -> CommandJob | None:
+        """Return a point that is within the budget, the job that measures its model first, or None if it is over.
+
+        Raises UserError if the table does not cover the model.
+        """
+        record, timing = checks.record, _timing(point)
+        if self._times is not None:
+            structure = Structure(checks.recipe(point).model, NoHead(), {}, {}, ())
+            milliseconds = latency.latency(structure, self._times, str(self.table))({})
+        elif record.entry(timing) is not None:
+            milliseconds = read_json(Path(record.places.output(timing)))["rows"][0]["median_ms"]
+        else:
+            return timing
+        record.milliseconds[point.place] = milliseconds
+        if milliseconds > self.limit:
+            record.states[point.name] = "over budget", ""
+            return None
+        return point
+
+
+def _timing(point: CommandJob) -> CommandJob:
+    """Return the job that measures a point's model. Points with equal models share it."""
+    options = {key: value for key, value in point.options.items() if key.partition(".")[0] == "model"}
+    name = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()[:12]
+    return CommandJob(name=f"latency/{name}", verb="benchmark", models=("base",), options=options)
+
+
+class Halving:
+    """Successive halving (Jamieson and Talwalkar 2016): each rung trains the better half of the one before for longer.
+
+    points: the candidates. rungs: the last one trains for the FLOPs of the base config, each earlier one for half of
+    the next. All points of a rung have the same FLOPs; their steps differ. 0: all points train for their own steps.
+    budget: limit of milliseconds; points over it do not run, and the better half is that by `ranked`.
+
+    The scores alone decide, so an interrupted search continues with the same points. Points that failed are worst.
+    """
+
+    def __init__(self, points: Sequence[CommandJob], rungs: int, budget: Budget | None):
+        self._rungs, self._budget, self._rung, self._begun = rungs, budget, 0, 0
+        self._points = list(points)  # of the current rung
+        self._listed = {point.place: point for point in points}  # the last rung of each, and the jobs that measure them
+        self._steps: dict[str, float] = {}  # steps of the FLOPs of the base config, by place
+
+    @property
+    def total(self) -> int:
+        """Number of jobs, if every point is within the budget."""
+        left, total = len(self._points), self._begun
+        for rung in range(self._rung, max(1, self._rungs)):
+            left = _half(left) if rung else left
+            total += left
+        return total
+
+    def choose(self, checks: Checks, processes: int) -> list[CommandJob]:
+        """Return the jobs that measure the points, then the points of the next rung; [] after the last one."""
+        if self._rung >= max(1, self._rungs):
+            return []
+        if self._rung:
+            self._points = self._best(checks.record)
+        elif self._budget is not None:
+            due = [(point, self._budget.next_job(checks, point)) for point in self._points]
+            timings = {job.place: job for point, job in due if job is not None and job is not point}
+            if new := [job for place, job in timings.items() if place not in self._listed]:
+                return self._listing(checks, new)
+            self._points = [point for point, job in due if job is point]
+        self._rung += 1
+        self._points = [self._of_rung(checks, point) for point in self._points]
+        return self._listing(checks, self._points)
+
+    def _listing(self, checks: Checks, jobs: list[CommandJob]) -> list[CommandJob]:
+        """Return `jobs`, and add them to the list of the record."""
+        self._begun += len(jobs)
+        self._listed |= {job.place: job for job in jobs}
+        checks.record.list = replace(checks.record.list, jobs=tuple(self._listed.values()))
+        return jobs
+
+    def _best(self, record: JobRecord) -> list[CommandJob]:
+        """Return the better half of the current rung, in the order of the points."""
+        finished = [point for point in self._points if record.entry(point) is not None]
+        figures = [(record.milliseconds.get(job.place, 0.0), record.scores(job)["score"]) for job in finished]
+        return [finished[index] for index in sorted(ranked(figures)[: _half(len(self._points))])]
+
+    def _of_rung(self, checks: Checks, point: CommandJob) -> CommandJob:
+        """Return the point with the steps of the current rung."""
+        if not self._rungs:
+            return point
+        recipe, settings = checks.recipe(point), point.settings or {}
+        key = f"{recipe.where(0)}.steps"
+        if point.place not in self._steps:
+            if len(recipe.stages) > 1 or key in settings:
+                why = f"the grid has {key}" if key in settings else f"the config has {len(recipe.stages)}"
+                raise ConfigError(f"--halving sets the steps of a config's only training stage, but {why}. Remove it.")
+            common = {name: value for name, value in point.options.items() if name not in settings}
+            base = replace(point, name=f"{point.task}/base", options=common)
+            (steps, flops), (_, target) = checks.work(point), checks.work(base)
+            self._steps[point.place] = target * steps / flops
+        steps = max(1, round(self._steps[point.place] / 2 ** (self._rungs - self._rung)))
+        options = {**point.options, key: str(steps)}
+        return replace(point, name=f"{point.place}@{self._rung}", options=options, rung=self._rung)
+
+
+def _half(number: int) -> int:
+    return (number + 1) // 2

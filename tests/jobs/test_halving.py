@@ -1,0 +1,143 @@
+"""Sweeps of pretrainings under a budget of milliseconds: rungs, resuming, the Pareto front, and errors."""
+
+import csv
+import json
+from pathlib import Path
+
+import place
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+from messages import mentions
+
+from bertzoo.core import config
+from bertzoo.jobs.front import fronts, ranked
+from bertzoo.pruning.latency import LatencyTable, common
+from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.experiments import build_experiment
+
+SIZES = (8, 16, 32, 48, 64, 96)
+
+
+@pytest.fixture
+def search(sweeps: place.Place, monkeypatch: pytest.MonkeyPatch) -> place.Place:
+    """The place, with a sweep of six feed-forward sizes; the stand-in measures 0.01 ms a unit, and 40 are best."""
+    Path("base.toml").write_text(place.SEARCH_BASE)
+    Path("sweep.toml").write_text(place.SEARCH)
+    tiny.write_text(Path("text.txt"), documents=8)
+    monkeypatch.setattr("bertzoo.benchmarking.backends.check_backend", lambda *arguments: None)
+    return sweeps
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with open(f"runs/s/{name}.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def runs(search: place.Place) -> list[tuple[str, int, int]]:
+    """The verb, size and steps of the commands since the last call."""
+    words = [call["line"].split() for call in search.started()]
+    options = [(line[0], dict(word[2:].split("=", 1) for word in line if "=" in word)) for line in words]
+    return [(verb, int(o["model.feed_forward_size"]), int(o.get("stages.0.steps", 0))) for verb, o in options]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=9))
+def test_fronts_are_those_of_a_comparison_of_all_pairs(points: list[tuple[int, int]]) -> None:
+    left, expected, number = set(range(len(points))), dict[int, int](), 0
+    while left:
+        pairs = [(i, j) for i in left for j in left if points[j] != points[i]]
+        beaten = {i for i, j in pairs if points[j][0] <= points[i][0] and points[j][1] <= points[i][1]}
+        expected |= dict.fromkeys(left - beaten, number)
+        left, number = beaten, number + 1
+    assert fronts(points) == [expected[i] for i in range(len(points))]
+    order = ranked(points)
+    assert sorted(order) == [*range(len(points))]
+    assert order == sorted(order, key=lambda i: (expected[i], points[i][1]))
+
+
+@pytest.mark.slow
+def test_rungs_train_the_better_half_for_equal_flops(search: place.Place) -> None:
+    out, err = search.sweep("--halving=3", "--budget_ms=0.7")
+    whole = runs(search)
+    assert [run[:2] for run in whole[:6]] == [("benchmark", size) for size in SIZES]
+    # Losses are 2.32, 2.24, 2.08, 2.08 and 2.24, and a little more by steps: 48 and 64 are slower than 32, not better.
+    assert [size for _, size, _ in whole[6:]] == [8, 16, 32, 48, 64, 8, 16, 32, 16, 32]
+    assert mentions(err, "17 runs", "11/16 pretrain model.feed_forward_size=64", "16/16") and "over budget" in out
+    flops = {}
+    for size in SIZES:
+        recipe = config.load(Pretrain, ["base.toml"], [("model.feed_forward_size", str(size))])
+        flops[size] = build_experiment(recipe).flops(0)
+    for number, (_, size, steps) in enumerate(whole[6:]):
+        share = 4 if number < 5 else 2 if number < 8 else 1
+        assert abs(steps * flops[size] - 64 * flops[32] / share) <= flops[size] / 2
+    rows = {int(row["model.feed_forward_size"]): row for row in table("sweep")}
+    assert [rows[size]["state"] for size in SIZES] == ["finished"] * 5 + ["over budget"]
+    assert [float(rows[size]["ms"]) for size in SIZES] == [size / 100 for size in SIZES]
+    assert rows[32]["step"] == "64" and float(rows[32]["score"]) == pytest.approx(2.08 + 1 / 64)
+    front = table("pareto")
+    assert [row["model.feed_forward_size"] for row in front] == ["16", "32"]
+    recipe = config.load(Pretrain, [front[1]["config"]])
+    assert (recipe.stages[0].steps, recipe.model.feed_forward_size) == (64, 32)
+    assert Path("runs/s/pareto.png").stat().st_size > 5000
+    assert Path("runs/s/best/pretrain").resolve() == Path(front[1]["run"]).resolve()
+    search.sweep("--halving=3", "--budget_ms=0.7")
+    assert not runs(search) and table("pareto") == front
+
+
+@pytest.mark.slow
+def test_an_interrupted_search_chooses_the_points_of_an_undisturbed_one(search: place.Place) -> None:
+    options = ("--halving=3", "--budget_ms=0.7")
+    search.sweep(*options)
+    whole, rows, front = runs(search), table("sweep"), table("pareto")
+    Path("runs/s").rename("runs/whole")
+    search.behave({"size=16": {"exit": 1}})
+    search.sweep(*options, code=1)  # one model is not even measured, so another one takes its place
+    disturbed = runs(search)
+    for run in (whole[8], whole[12], whole[15]):  # one of each rung
+        search.behave({f"size={run[1]} --stages.0.steps={run[2]}": {"exit": 3}})
+        search.sweep(*options, code=0 if run in disturbed else 3)
+        disturbed += runs(search)
+    search.behave({})
+    search.sweep(*options)
+    assert (table("sweep"), table("pareto")) == (rows, front) and {*whole} <= {*disturbed, *runs(search)}
+
+
+def test_a_table_estimates_the_milliseconds(search: place.Place) -> None:
+    """Two sizes were measured: one layer takes 1 and 5 ms, a further one 0.5 and 2.5; 16 and 32 units are between."""
+    model = config.load(Pretrain, ["base.toml"]).model
+    one, more = {(4,): 1.0, (44,): 5.0}, {(4,): 0.5, (44,): 2.5}
+    made = LatencyTable(length=16, model=common(model, ["f"]), sizes={"f": (4, 44)}, one=one, more=more)
+    Path("table.json").write_text(json.dumps(made.document()))
+    Path("sweep.toml").write_text(place.SEARCH.replace("48, 64, 96]", "44]\nmodel.layers = [1, 2]"))
+    search.sweep("--budget_ms=4", "--table=table.json")
+    expected = [share * time for time in (1.4, 2.2, 3.8, 5.0) for share in (1, 1.5)]
+    assert [float(row["ms"]) for row in table("sweep")] == pytest.approx(expected)
+    trained = [steps for verb, _, steps in runs(search) if verb == "pretrain"]
+    assert trained == [0] * 5  # without --halving the steps are the config's
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--table=t.json"], ("--table=t.json", "--budget_ms")),
+        (["--halving=2", "--trials=4"], ("--halving", "--trials")),
+        (["--halving=2", "--list"], ("--halving=2", "--list")),
+        (["--budget_ms=1", "--table=base.toml"], ("base.toml", "bertzoo benchmark")),
+        (["--halving=2", "--stages.0.carry=all"], ("carry", "all")),
+        (["--run.evaluate_every=0", "--data.source=nowhere.txt"], ("nowhere.txt",)),
+    ],
+)
+def test_wrong_options_raise_before_anything_runs(
+    search: place.Place, options: list[str], parts: tuple[str, ...]
+) -> None:
+    _, err = search.sweep(*options, code=2)
+    assert mentions(err, *parts) and not runs(search)
+
+
+def test_what_a_search_cannot_train_raises(search: place.Place) -> None:
+    Path("base.toml").write_text(place.SEARCH_BASE + place.SEARCH_BASE.partition("1e-3")[2])
+    assert mentions(search.sweep("--halving=2", code=2)[1], "--halving", "stage", 2)
+    Path("sweep.toml").write_text('[sweep]\nbase = "finetune"\ntasks = ["cola"]\n[grid]\nseeds = [1, 2]\n')
+    assert mentions(search.sweep("--budget_ms=3", "--from=m", code=2)[1], "--budget_ms=3", "pretrain", "finetune")
+    assert not runs(search)
