@@ -73,9 +73,9 @@ def test_a_study_queues_four_points_at_once(cluster: Any, monkeypatch: pytest.Mo
     class Study:
         total = len(points.jobs)
 
-        def choose(self, record: Any, processes: int) -> Sequence[CommandJob]:
+        def choose(self, checks: Any, processes: int) -> Sequence[CommandJob]:
             queued.append(processes)
-            chosen, record.list = () if record.list.jobs else points.jobs, points
+            chosen, checks.record.list = () if checks.record.list.jobs else points.jobs, points
             return chosen
 
     monkeypatch.setattr(command, "load", lambda options: (points, Study()))
