@@ -49,10 +49,10 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
     finished = [job for job in record.list.points if record.entry(job) is not None]
     if not finished:
         return []
-    figures = {job.name: (record.milliseconds[job.place], record.scores(job)["score"]) for job in finished}
+    pairs = {job.name: (record.milliseconds[job.place], record.scores(job)["score"]) for job in finished}
     last = max(job.rung for job in finished)
-    final = sorted((job for job in finished if job.rung == last), key=lambda job: figures[job.name])
-    numbers = fronts([figures[job.name] for job in final])
+    final = sorted((job for job in finished if job.rung == last), key=lambda job: pairs[job.name])
+    numbers = fronts([pairs[job.name] for job in final])
     best = [job for job, number in zip(final, numbers, strict=True) if not number]
     folder, rows = record.path / NAME, []
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier front
@@ -60,7 +60,7 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
     for job in best:
         file = folder / f"{job.place.rpartition('/')[2]}.toml"
         file.write_text(config.dump(record.recipes[job.name][0]), encoding="utf-8")
-        milliseconds, loss = figures[job.name]
+        milliseconds, loss = pairs[job.name]
         values = {"ms": milliseconds, "loss": loss, **(job.settings or {})}
         rows.append(values | {"run": record.places.output(job), "config": str(file)})
     text = io.StringIO()
@@ -69,8 +69,8 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
     writer.writerows(rows)
     table, picture = (record.path / f"{NAME}.{suffix}" for suffix in ("csv", "png"))
     atomic.write_bytes(table, text.getvalue().encode())
-    earlier = [figures[job.name] for job in finished if job.rung < last]
-    _draw(picture, earlier, [figures[job.name] for job in final], [figures[job.name] for job in best], limit)
+    earlier = [pairs[job.name] for job in finished if job.rung < last]
+    _draw(picture, earlier, [pairs[job.name] for job in final], [pairs[job.name] for job in best], limit)
     return [table, picture]
 
 

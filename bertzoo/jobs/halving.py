@@ -106,8 +106,8 @@ class Halving:
     def _best(self, record: JobRecord) -> list[CommandJob]:
         """Return the better half of the current rung, in the order of the points."""
         finished = [point for point in self._points if record.entry(point) is not None]
-        figures = [(record.milliseconds.get(job.place, 0.0), record.scores(job)["score"]) for job in finished]
-        return [finished[index] for index in sorted(ranked(figures)[: _half(len(self._points))])]
+        pairs = [(record.milliseconds.get(job.place, 0.0), record.scores(job)["score"]) for job in finished]
+        return [finished[index] for index in sorted(ranked(pairs)[: _half(len(self._points))])]
 
     def _of_rung(self, checks: Checks, point: CommandJob) -> CommandJob:
         """Return the point with the steps of the current rung."""
