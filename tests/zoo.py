@@ -36,6 +36,7 @@ from bertzoo.models import (
     attention,
 )
 from bertzoo.nn.parameter import init_shapes
+from bertzoo.train import sharding
 from bertzoo.train.state import name_of
 
 SIZES = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16}
@@ -156,3 +157,29 @@ def inputs() -> list[np.ndarray]:
     random = np.random.default_rng(1)
     mask = (np.arange(11) < [[11], [7], [4]]).astype(np.int32)
     return [random.integers(1, 61, (3, 11)), random.integers(0, 2, (3, 11)), mask]
+
+
+def batch_of(
+    rows: int = 4, length: int = 12, masked: int = 3, seed: Any = 0, vocabulary: int = 50, spare: int = 0
+) -> dict[str, np.ndarray]:
+    """Rows of unequal length, with unequal numbers of masked tokens; the last `spare` rows count nowhere."""
+    random = np.random.default_rng(seed)
+    lengths, counts = random.integers(length // 2, length + 1, (rows, 1)), np.arange(rows) < rows - spare
+    batch = {
+        "input_ids": random.integers(5, vocabulary, (rows, length)),
+        "token_type_ids": random.integers(0, 2, (rows, length)),
+        "attention_mask": np.arange(length) < lengths,
+        "masked_positions": np.stack([random.choice(np.arange(1, length // 2), masked, False) for _ in range(rows)]),
+        "masked_ids": random.integers(5, vocabulary, (rows, masked)),
+        "sentence_label": random.integers(0, 2, rows),
+    }
+    weights = {"masked_weights": random.integers(0, 2, (rows, masked)) * counts[:, None], "row_weight": counts}
+    return {name: array.astype(np.int32) for name, array in batch.items()} | {
+        name: array.astype(np.float32) for name, array in weights.items()
+    }
+
+
+def mesh_of(sizes: tuple[int, int, int]) -> jax.sharding.Mesh:
+    """A mesh of these numbers of devices along data, fsdp and tensor."""
+    config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)))
+    return sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])

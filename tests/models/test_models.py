@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from messages import mentioning
 from tiers import quick
-from zoo import drawn
+from zoo import batch_of, drawn
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.schema import divisors
@@ -60,21 +60,6 @@ MODELS = [
     ModernBert(**SMALL | {"layers": 3}, window=4, global_every=2),
 ]
 TABLE = Static(**UNEVEN)
-
-
-def batch_of(rows=4, length=12, masked=3, seed=0):
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(length // 2, length + 1, (rows, 1))
-    return {
-        "input_ids": rng.integers(5, 50, (rows, length)),
-        "token_type_ids": rng.integers(0, 2, (rows, length)),
-        "attention_mask": (np.arange(length) < lengths).astype(np.int32),
-        "masked_positions": rng.integers(1, length // 2, (rows, masked)),
-        "masked_ids": rng.integers(5, 50, (rows, masked)),
-        "masked_weights": rng.integers(0, 2, (rows, masked)).astype(np.float32),
-        "sentence_label": rng.integers(0, 2, rows),
-        "row_weight": np.ones(rows, np.float32),
-    }
 
 
 @functools.cache

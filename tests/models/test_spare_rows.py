@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import zoo
 from messages import mentioning
+from zoo import batch_of, mesh_of
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Bert, Compute, Electra, MobileBert
@@ -34,26 +35,6 @@ ONE, EIGHT = (1, 1, 1), (2, 1, 4)  # devices along data, fsdp and tensor, of whi
 FALLBACKS = sharding.Fallbacks(heads=("head_size",))
 
 
-def batch() -> dict[str, np.ndarray]:
-    draw = np.random.default_rng(5)
-    ids = draw.integers(0, 50, (4, 12)).astype(np.int32)
-    places = draw.integers(0, 12, (4, 3)).astype(np.int32)
-    return {
-        "input_ids": ids,
-        "token_type_ids": ids % 2,
-        "attention_mask": np.ones_like(ids),
-        "masked_positions": places,
-        "masked_ids": draw.integers(0, 50, (4, 3)).astype(np.int32),
-        "masked_weights": np.ones((4, 3), np.float32),
-        "row_weight": np.ones(4, np.float32),
-    }
-
-
-def mesh_of(sizes: tuple[int, int, int]) -> jax.sharding.Mesh:
-    axes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
-    return sharding.make_mesh(sharding.Mesh(**axes), jax.devices()[: np.prod(sizes)])
-
-
 @functools.cache
 def train(
     name: str, multiple: int, sizes: tuple[int, int, int] = ONE
@@ -66,12 +47,12 @@ def train(
     places = state.shardings_of(state.abstract(objective, optimizer, mesh, FALLBACKS))
     train_step, losses = step.make_train_step(objective, optimizer, shardings=places), []
     for _ in range(3):
-        now, report = train_step(now, None, step.put_batch(batch(), mesh))
+        now, report = train_step(now, None, step.put_batch(batch_of(seed=5), mesh))
         losses.append([float(total) / float(weight) for total, weight in report["terms"].values()])
     return (
         np.array(losses),
         {k: np.asarray(v) for k, v in state.named(now.params).items()},
-        np.asarray(jax.jit(objective.masked_logits)(now.params, batch())),
+        np.asarray(jax.jit(objective.masked_logits)(now.params, batch_of(seed=5))),
     )
 
 
@@ -123,14 +104,14 @@ def test_spare_rows_do_not_change_the_generators_draws():
     for multiple, given in ((1, logits), (ROWS, padded)):
         objective = Replaced().build(MODELS["replaced"], Compute(vocab_multiple=multiple))
         keys = [None, *jax.random.split(jax.random.key(0), 20)]
-        drawn.append(np.stack([objective.draw(jnp.asarray(given), batch(), key) for key in keys]))
+        drawn.append(np.stack([objective.draw(jnp.asarray(given), batch_of(seed=5), key) for key in keys]))
     np.testing.assert_array_equal(*drawn)
     assert len(np.unique(drawn[0])) > 40
 
 
 def test_no_spare_row_is_ever_predicted_or_drawn():
     objective = Masked(sentence="none").build(MODELS["bert"], Compute(vocab_multiple=ROWS))
-    logits = jax.jit(objective.masked_logits)(zoo.drawn(objective.init, jax.random.key(0)), batch())
+    logits = jax.jit(objective.masked_logits)(zoo.drawn(objective.init, jax.random.key(0)), batch_of(seed=5))
     np.testing.assert_array_equal(np.asarray(jax.nn.softmax(logits))[..., SPARE], 0)
     drawn = [sample(logits, np.arange(4, dtype=np.uint32) + 7 * seed) for seed in range(50)]
     assert np.max(drawn) < 50 and len(np.unique(drawn)) > 20

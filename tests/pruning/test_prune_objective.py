@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from zoo import LAYERS, SIZES, pretrained
+from zoo import LAYERS, SIZES, batch_of, pretrained
 
 from bertzoo.heads import MaskedLanguageModel, ReplacedTokens
 from bertzoo.models import Bert, Compute, Electra
@@ -23,21 +23,6 @@ STRUCTURE = declare(BERT, HEAD)
 LAYER = "encoder/layers_0"
 # Planted: no other parameter reads their outputs.
 DEAD = {f"{LAYER}/attention/a": [1], f"{LAYER}/attention/v": [0, 4], f"{LAYER}/feed_forward/f": [2, 3, 11, 19]}
-
-
-def batch_of(rows=4, length=12, seed=0):
-    random = np.random.default_rng(seed)
-    ids = random.integers(5, 61, (rows, length))
-    return {
-        "input_ids": ids,
-        "token_type_ids": random.integers(0, 2, (rows, length)),
-        "attention_mask": np.ones((rows, length), np.int32),
-        "masked_positions": np.tile([1, 4, 7], (rows, 1)),
-        "masked_ids": ids[:, [1, 4, 7]],
-        "masked_weights": np.ones((rows, 3), np.float32),
-        "sentence_label": random.integers(0, 2, rows),
-        "row_weight": np.ones(rows, np.float32),
-    }
 
 
 def objective(gates, gamma=0.1):

@@ -1,7 +1,6 @@
 """A real model's checkpoints: restored on any mesh, and listed by `bertzoo checkpoints`."""
 
 import dataclasses
-import functools
 import itertools
 import json
 import shutil
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 from messages import mentions
+from zoo import mesh_of
 
 from bertzoo.cli.main import main
 from bertzoo.core import config as loader
@@ -29,12 +29,6 @@ from bertzoo.train.step import put_batch
 ELSEWHERE = (8, 1, 1), (2, 2, 2), (1, 4, 1), (1, 1, 2), (1, 1, 1)
 STEP, STAGE, ROW = 3, 0, 48
 LOSSES = {6: 2.5, 8: 1.5, 10: None}
-
-
-@functools.cache
-def mesh_of(sizes: tuple[int, int, int]) -> jax.sharding.Mesh:
-    named = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
-    return sharding.make_mesh(sharding.Mesh(**named), jax.devices()[: np.prod(sizes)])
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import zoo
+from zoo import mesh_of
 
 from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, ModernBert, SqueezeBert
 from bertzoo.objectives import Masked, Replaced
@@ -34,33 +36,9 @@ MESHES = ((8, 1, 1), 0.0), ((4, 2, 1), 0.1), ((2, 2, 2), 0.1), ((1, 8, 1), 0.0)
 ALL = [(model, sizes, dropout) for model in MODELS for sizes, dropout in MESHES]
 
 
-def batch_of(seed: int, rows: int = ROWS, length: int = LENGTH) -> dict[str, np.ndarray]:
-    """Rows of unequal length, with unequal numbers of masked tokens; the last row counts nowhere."""
-    draw = np.random.default_rng(seed)
-    lengths, row_weight = draw.integers(length // 2, length + 1, (rows, 1)), np.ones(rows, np.float32)
-    row_weight[-1] = 0
-    batch = {
-        "input_ids": draw.integers(5, 64, (rows, length)),
-        "token_type_ids": draw.integers(0, 2, (rows, length)),
-        "attention_mask": np.arange(length) < lengths,
-        "masked_positions": np.stack([draw.choice(np.arange(1, length // 2), MASKED, False) for _ in range(rows)]),
-        "masked_ids": draw.integers(5, 64, (rows, MASKED)),
-        "sentence_label": draw.integers(0, 2, rows),
-    }
-    weights = draw.integers(0, 2, (rows, MASKED)).astype(np.float32) * row_weight[:, None]
-    return {name: array.astype(np.int32) for name, array in batch.items()} | {
-        "masked_weights": weights,
-        "row_weight": row_weight,
-    }
-
-
+batch_of = functools.partial(zoo.batch_of, masked=MASKED, vocabulary=64, spare=1)
 # m/(√v + ε) makes a large step of a gradient that is all rounding, unless ε is as large as that.
 LAMB, MUON = optim.Lamb(learning_rate=0.01, epsilon=1e-3), optim.Muon(learning_rate=0.01, epsilon=1e-3)
-
-
-def mesh_of(sizes: tuple[int, int, int]) -> jax.sharding.Mesh:
-    config = sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True)))
-    return sharding.make_mesh(config, jax.devices()[: np.prod(sizes)])
 
 
 @functools.cache
@@ -81,7 +59,7 @@ def train(
     places = state.shardings_of(state.abstract(objective, optimizer, mesh, FALLBACKS))
     train_step, losses = step.make_train_step(objective, optimizer, shardings=places), []
     for number in range(STEPS):
-        now, report = train_step(now, None, step.put_batch(batch_of(number, *batch), mesh))
+        now, report = train_step(now, None, step.put_batch(batch_of(*batch, seed=number), mesh))
         losses.append(sum(float(total) / float(weight) for total, weight in report["terms"].values()))
     leaves = jax.tree.leaves_with_path(now.params)
     return np.array(losses), {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
@@ -149,7 +127,7 @@ def test_a_step_gathers_every_split_parameter_once(sizes):
     optimizer = StageSetup(objective=objective, optimizer=LAMB).transformation(STEPS)
     shapes = state.abstract(objective, optimizer, mesh, FALLBACKS)
     train_step: Any = step.make_train_step(objective, optimizer, shardings=state.shardings_of(shapes))
-    program = train_step.lower(shapes, None, step.put_batch(batch_of(0), mesh)).compile()
+    program = train_step.lower(shapes, None, step.put_batch(batch_of(ROWS, LENGTH), mesh)).compile()
     collectives = find_collectives(program.as_text(), mesh.size)
     assert {one.kind for one in collectives} == {"all-reduce", "all-gather"}
     (gather,) = [one for one in collectives if one.kind == "all-gather"]
@@ -163,7 +141,7 @@ def evaluated(model: str, sizes: tuple[int, int, int]) -> dict[str, float]:
     made = MODELS[model](initializer_range=0.1)
     objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, Compute())
     params = state.fresh(objective, optim.build(optim.AdamW(learning_rate=0.01), 1), mesh, 3, None, FALLBACKS).params
-    return step.evaluate(step.make_eval_step(objective), params, None, [batch_of(0, *FEW)], mesh)
+    return step.evaluate(step.make_eval_step(objective), params, None, [batch_of(*FEW)], mesh)
 
 
 @pytest.mark.slow
@@ -201,7 +179,7 @@ def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
         mesh=mesh,
     )
     now = state.fresh(Scaled(inner), built.transformation(0), mesh, seed=3)
-    now, _ = built.step(0, frozen)(now, frozen, step.put_batch(batch_of(0, *FEW), mesh))
+    now, _ = built.step(0, frozen)(now, frozen, step.put_batch(batch_of(*FEW), mesh))
     leaves = jax.tree.leaves_with_path(now.params)
     return {jax.tree_util.keystr(path): np.asarray(leaf) - 1 for path, leaf in leaves}
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pairs
 import pytest
+import zoo
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
@@ -58,22 +59,9 @@ def taught(corpus, tmp_path_factory):
 
 
 def batch_of(recipe: Any, index: int, step: int) -> dict[str, np.ndarray]:
-    """Rows of unequal length, with unequal numbers of masked tokens; the last row counts nowhere."""
-    draw, stage = np.random.default_rng([index, step]), recipe.stages[index]
-    rows, length, slots = stage.batch_size, stage.max_length, stage.max_predictions
-    lengths = draw.integers(length // 2, length + 1, (rows, 1))
-    made = {
-        "input_ids": draw.integers(5, 250, (rows, length)),
-        "token_type_ids": draw.integers(0, 2, (rows, length)),
-        "attention_mask": np.arange(length) < lengths,
-        "masked_positions": np.stack([draw.choice(np.arange(1, length // 2), slots, False) for _ in range(rows)]),
-        "masked_ids": draw.integers(5, 250, (rows, slots)),
-        "masked_weights": draw.integers(0, 2, (rows, slots)),
-        "sentence_label": draw.integers(0, 2, rows),
-        "row_weight": np.arange(rows) < rows - 1,
-    }
-    made["masked_weights"] *= made["row_weight"][:, None]
-    return {name: made[name].astype(leaf.dtype) for name, leaf in batch_shapes(recipe, index).items()}
+    stage = recipe.stages[index]
+    made = zoo.batch_of(stage.batch_size, stage.max_length, stage.max_predictions, [index, step], 250, spare=1)
+    return {name: made[name] for name in batch_shapes(recipe, index)}
 
 
 class Losses(list):
