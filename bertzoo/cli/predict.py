@@ -14,28 +14,22 @@ examples:
 
 import json
 import sys
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
-
-from bertzoo.api.options import PredictOptions, finetuned
-from bertzoo.cli.support.options import json_field
-from bertzoo.core.options import option, reject
-
-if TYPE_CHECKING:
-    from bertzoo.runs.blanks import BlankFiller
-
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.cli.support.options import say, written
+from bertzoo.api.options import PredictOptions, finetuned
+from bertzoo.cli.support.options import json_field, say, written
 from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
+from bertzoo.core.options import option, reject
 
 if TYPE_CHECKING:
-    from bertzoo.cli.predict import PredictFlags
     from bertzoo.finetuning.evaluate import TaskModel
+    from bertzoo.runs.blanks import BlankFiller
 
+_SHOWN = 60  # characters of a text that stands beside its prediction
 TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", "output", "question", "context")
 
 
@@ -92,8 +86,8 @@ def _fill(options: PredictFlags, model: "BlankFiller") -> int:
     from bertzoo.tasks import inputs
 
     texts = options.texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
-    written = inputs.from_texts([text.replace(BLANK, " ") for text in texts], inputs.InputForm())
-    warn_unknown(model.tokenizer, written, "the texts")
+    examples = inputs.from_texts([text.replace(BLANK, " ") for text in texts], inputs.InputForm())
+    warn_unknown(model.tokenizer, examples, "the texts")
     records = model.records(texts, options.top)
     if options.json:
         print(json.dumps(records, ensure_ascii=False))
@@ -105,10 +99,7 @@ def _fill(options: PredictFlags, model: "BlankFiller") -> int:
     return 0
 
 
-_SHOWN = 60  # characters of a text that stands beside its prediction
-
-
-def output_suffix(options: "PredictFlags") -> str:
+def output_suffix(options: PredictFlags) -> str:
     """Return the output's suffix, such as ".jsonl", or "" for plain lines; raises UserError for a bad --output."""
     from bertzoo.tasks import predictions
 
@@ -119,7 +110,7 @@ def output_suffix(options: "PredictFlags") -> str:
     return suffix
 
 
-def predict(options: "PredictFlags", model: "TaskModel", suffix: str) -> int:
+def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     """Write the predictions in the order of the texts, and return the exit code. suffix: from `output_suffix`."""
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.tasks import predictions
@@ -157,7 +148,7 @@ def predict(options: "PredictFlags", model: "TaskModel", suffix: str) -> int:
     return 0
 
 
-def _check_apart(options: "PredictFlags", model: "TaskModel") -> None:
+def _check_apart(options: PredictFlags, model: "TaskModel") -> None:
     """Raise UserError if --output would replace an input, or a file in the task's directory."""
     if not options.output:
         return
@@ -173,7 +164,7 @@ def _check_apart(options: "PredictFlags", model: "TaskModel") -> None:
         raise UserError(f"--output={options.output} is in the task's directory {directory}. Name another file.")
 
 
-def _check_source(options: "PredictFlags", questions: bool) -> None:
+def _check_source(options: PredictFlags, questions: bool) -> None:
     """Raise UserError if flags name two sources of the texts, or a flag does not fit the source."""
     single = [text for text in (options.question, options.context) if text is not None]
     texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(options.texts)
@@ -200,7 +191,7 @@ def _check_source(options: "PredictFlags", questions: bool) -> None:
         raise UserError("--pair does not apply to questions, which come with their paragraphs. Leave --pair out.")
 
 
-def _read_split(options: "PredictFlags", split: str, model: "TaskModel") -> Sequence[Any]:
+def _read_split(options: PredictFlags, split: str, model: "TaskModel") -> Sequence[Any]:
     from bertzoo.finetuning.evaluate import check_files
     from bertzoo.finetuning.task_kind import log_skipped
 
@@ -217,7 +208,7 @@ def _read_split(options: "PredictFlags", split: str, model: "TaskModel") -> Sequ
     return read.examples
 
 
-def _read_texts(options: "PredictFlags", model: "TaskModel", questions: bool) -> Sequence[Any]:
+def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> Sequence[Any]:
     """Return the texts, pairs or questions that the flags name, by default those of standard input."""
     from bertzoo.finetuning.evaluate import to_questions
     from bertzoo.tasks import inputs, squad

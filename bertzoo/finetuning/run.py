@@ -10,7 +10,6 @@ from typing import Any
 import jax
 
 from bertzoo.core import atomic, config
-from bertzoo.core import config as loader
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location, on_disk
@@ -165,7 +164,7 @@ def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
         "task": job.task,
         "model": {"kind": job.start.model.kind, "parameters": job.start.parameters},
         "from": job.start.record["path"],
-        "config": loader.plain(job.recipe),
+        "config": config.plain(job.recipe),
         "examples": job.data.examples,
         "skipped": job.data.skipped,
         "seeds": rows,

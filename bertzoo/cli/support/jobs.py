@@ -72,7 +72,7 @@ class CommandLines:
         Raises the command's UserError.
         """
         from bertzoo.api.arguments import resolve
-        from bertzoo.api.training import data_of
+        from bertzoo.api.corpus import data_of
         from bertzoo.cli import config
         from bertzoo.cli import main as cli
         from bertzoo.jobs.check import PlannedRun
