@@ -52,18 +52,22 @@ def refused(capsys: pytest.CaptureFixture, *parts: object) -> None:
 DEEP = 10**9
 MASKED = {
     "labels in a list": ({"id2label": ["A", "B"]}, ("id2label", "['A', 'B']")),
+    "labels as text": ({"id2label": "A"}, ("id2label", "'A'")),
     "labels without a number": ({"id2label": {"1": "A"}}, ("id2label", "'0'")),
     "a count as text": ({"num_labels": "2"}, ("num_labels", "'2'")),
     "no labels": ({"num_labels": 0}, ("num_labels", " 0 ")),
     "true labels": ({"num_labels": True}, ("num_labels", True)),
     "too many labels": ({"num_labels": DEEP}, ("num_labels", DEEP, "model.safetensors")),
     "an activation in a list": ({"hidden_act": ["gelu"]}, ("hidden_act", "['gelu']")),
+    "a type in a list": ({"model_type": ["bert"]}, ("model_type", "['bert']")),
     "a number of a class": ({"architectures": [1]}, ("architectures", "[1]")),
     "a class without its list": ({"architectures": "BertForMaskedLM"}, ("architectures", "'BertForMaskedLM'")),
     "words": ({"vocab_size": 10**9}, ("vocab_size", 10**9, "model.safetensors", 26)),
+    "more words": ({"vocab_size": 10**12}, ("vocab_size", 10**12, 2**31 - 1)),
     "layers": ({"num_hidden_layers": 900}, ("num_hidden_layers", 900, "model.safetensors")),
     "more layers": ({"num_hidden_layers": DEEP}, ("num_hidden_layers", DEEP, 1000)),
     "no number": ({"layer_norm_eps": float("nan")}, ("config.json", "NaN", "finite")),
+    "infinite": ({"layer_norm_eps": float("inf")}, ("config.json", "Infinity", "finite")),
     "width": ({"hidden_size": 3 * 10**7}, ("hidden_size", 3 * 10**7, "model.safetensors")),
     "an epsilon of 0": ({"layer_norm_eps": 0}, ("norm_epsilon", 0.0, "layer_norm_eps")),
     "an epsilon that hides the text": ({"layer_norm_eps": 1e300}, ("norm_epsilon", 1e300, "layer_norm_eps")),
@@ -97,6 +101,7 @@ def test_too_large_a_number(tmp_path, capsys):
 CLASSIFIER = {
     "numbers as labels": ({"id2label": {"0": 1, "1": 2}}, ("labels.0", "text", "1", "integer", "id2label")),
     "a problem": ({"problem_type": "foo"}, ("problem_type", "regression", "single_label_classification")),
+    "a numbered problem": ({"problem_type": 5}, ("problem_type", "regression", "single_label_classification")),
     "a rate as text": ({"classifier_dropout": "x"}, ("dropout", "number", "'x'", "text", "classifier_dropout")),
     "a whole rate": ({"classifier_dropout": 1.0}, ("dropout", 1.0, 0.99, "classifier_dropout")),
 }
@@ -132,8 +137,10 @@ SHARD = "a.safetensors"
 INDEX = "model.safetensors.index.json"
 PLACES: dict[str, tuple[Callable[[dict], Any], tuple]] = {
     "a number": (lambda places: places | {"x": 1}, (INDEX, "weight_map.x", 1)),
+    "nowhere": (lambda places: places | {"x": None}, (INDEX, "weight_map.x", "null")),
     "not there": (lambda places: places | {"x": SHARD}, (INDEX, "tensor x", SHARD)),
     "above": (lambda places: places | {"x": f"../{SHARD}"}, (INDEX, f"../{SHARD}")),
+    "a list": (lambda places: [*places], (INDEX, "damaged")),
 }
 
 
@@ -172,6 +179,7 @@ def test_bottlenecks_of_no_use(tmp_path, capsys):
 
 MOBILE = {
     "stages": ({"num_feedforward_networks": DEEP}, ("num_feedforward_networks", DEEP, 1000)),
+    "a few stages": ({"num_feedforward_networks": 200}, ("num_feedforward_networks", 200, "model.safetensors")),
     "a width": ({"intra_bottleneck_size": 10**9}, ("bottleneck_size", 10**9, "model.safetensors")),
     "a flag": ({"use_bottleneck": "false"}, ("use_bottleneck", "'false'")),
 }
@@ -292,28 +300,38 @@ POOLING, DENSE, ROWS = "1_Pooling/config.json", "2_Dense/config.json", "sentence
 OPTIONS = "config_sentence_transformers.json"
 SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
     "a path above": (listed(FIRST, (f"{ENTRY}.Pooling", "../1_Pooling")), ("modules.json", "../1_Pooling")),
+    "a path from the root": (listed(FIRST, (f"{ENTRY}.Pooling", "/etc")), ("modules.json", "/etc")),
+    "the path of the parent": (listed(FIRST, (f"{ENTRY}.Pooling", "..")), ("modules.json", "'..'")),
     "a path with a zero byte": (listed(FIRST, (f"{ENTRY}.Pooling", "a\0b")), ("a\\x00b",)),
     "no path": (listed(FIRST, (f"{ENTRY}.Pooling", "")), ("modules.json", "path = ''")),
     "a folder that is missing": (listed(FIRST, (f"{ENTRY}.Pooling", "9_Pooling")), ("9_Pooling", "config.json")),
     "another module": (listed(FIRST, POOLED, (f"{ENTRY}.LSTM", "2_LSTM")), ("modules.json", f"{ENTRY}.LSTM")),
     "another package": (listed(FIRST, ("os.system.Pooling", "1_Pooling")), ("modules.json", "os.system.Pooling")),
+    "two poolings": (listed(FIRST, POOLED, POOLED), ("module 2", "Pooling")),
     "two layers": (listed(FIRST, POOLED, *[(f"{ENTRY}.Dense", "2_Dense")] * 2), ("module 3", "Dense")),
     "another order": (listed(POOLED, FIRST), ("module 1", "Transformer")),
     "no pooling": (listed(FIRST), ("modules.json", "Pooling")),
+    "no modules": (listed(), ("modules.json", "Transformer")),
     "arguments": (listed(FIRST, POOLED, kwargs=["task"]), ("module 0", "kwargs", "task")),
+    "a number as a type": (listed((7, "")), ("modules.json", "0.type", 7)),  # pyright: ignore[reportArgumentType]
+    "an object": (lambda folder: (folder / "modules.json").write_text("{}"), ("modules.json", "list")),
     "deep": (lambda folder: (folder / "modules.json").write_text("[" * 10**5), ("modules.json",)),
     "a broken link": (linked("modules.json", "nowhere"), ("modules.json",)),
     "a link to itself": (linked(POOLING, "config.json"), (POOLING,)),
     "several modes": (changed(POOLING, pooling_mode_max_tokens=True), (POOLING, "Pooling", "'max', 'mean'")),
     "a mode": (changed(POOLING, pooling_mode="lasttoken"), (POOLING, "Pooling", "lasttoken")),
+    "a mode as a number": (changed(POOLING, pooling_mode=[1]), (POOLING, "Pooling", 1)),
+    "a flag as text": (changed(POOLING, pooling_mode_cls_token="yes"), (POOLING, "pooling_mode_cls_token", "yes")),
     "without the prompt": (changed(POOLING, include_prompt=False), (POOLING, "include_prompt", "false", "true")),
     "an unknown option": (changed(POOLING, weights=3), (POOLING, "weights", 3)),
     "a width": (changed(POOLING, word_embedding_dimension=DEEP), (POOLING, DEEP, 8)),
     "an activation": (changed(DENSE, activation_function="os.abort"), (DENSE, "Dense", "os.abort")),
     "inputs": (changed(DENSE, in_features=DEEP), (DENSE, "in_features", DEEP, 8)),
     "outputs": (changed(DENSE, out_features=10**15), ("2_Dense", "linear.bias", 10**15)),
+    "a huge number": (changed(DENSE, out_features=10**30), (DENSE, "out_features", "bits")),
     "a residual": (changed(DENSE, use_residual=True), (DENSE, "use_residual", "true")),
     "tokens' states": (changed(DENSE, module_input_name="token_embeddings"), (DENSE, "token_embeddings")),
+    "no outputs": (changed(DENSE, out_features=None), (DENSE, "out_features")),
     "a tensor too many": (dense_of(weight=(5, 8), bias=(5,), more=(1,)), ("2_Dense", "linear.more")),
     "a turned weight": (dense_of(weight=(8, 5), bias=(5,)), ("2_Dense", "linear.weight", "(8, 5)", "(5, 8)")),
     "no weights": (lambda folder: (folder / "2_Dense" / "model.safetensors").unlink(), ("2_Dense", "no weights")),
@@ -323,12 +341,15 @@ SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
     ),
     "tokens of a list": (changed("3_Normalize/config.json", module_input_name="x"), ("3_Normalize", "x")),
     "rows of nothing": (changed(ROWS, max_seq_length=0), (ROWS, 0, 3)),
+    "a huge length": (changed(ROWS, max_seq_length=10**30), (ROWS, "max_seq_length", "bits")),
+    "lower case": (changed(ROWS, do_lower_case=1), (ROWS, "do_lower_case", 1)),
     "another task": (changed(ROWS, transformer_task="fill-mask"), (ROWS, "fill-mask", "feature-extraction")),
     "code": (changed(ROWS, model_args={"trust_remote_code": True}), (ROWS, "model_args")),
     "a similarity": (changed(OPTIONS, similarity_fn_name="euclidean"), (OPTIONS, "euclidean", "cosine")),
     "a cut unit vector": (changed(OPTIONS, truncate_dim=3), (OPTIONS, "truncate_dim", 3)),
     "a cut to nothing": (changed(OPTIONS, truncate_dim=-1), (OPTIONS, "truncate_dim", -1)),
     "a default": (changed(OPTIONS, default_prompt_name="query"), (OPTIONS, "default_prompt_name", "query")),
+    "prompts": (changed(OPTIONS, prompts={"query": 3}), (OPTIONS, "prompts.query", 3)),
     "half a character": (changed(OPTIONS, prompts={"query": "\ud800"}), (OPTIONS, "prompts")),
     "long prompts": (changed(OPTIONS, prompts={"query": "x" * 10**5}), (OPTIONS, "prompts", "100,005")),
     "another kind of model": (changed(OPTIONS, model_type="SparseEncoder"), (OPTIONS, "SparseEncoder")),

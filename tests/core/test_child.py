@@ -13,8 +13,12 @@ import pytest
 import tiny
 
 from bertzoo.cli import main as cli
-from bertzoo.core import child
+from bertzoo.core import child, config
 from bertzoo.core.child import start_python
+from bertzoo.core.errors import UserError
+from bertzoo.jobs import local
+from bertzoo.planning import chips, compiled
+from bertzoo.runs.configs import Pretrain
 from bertzoo.train import supervisor
 
 PACKAGE = Path(supervisor.__file__).parents[1]
@@ -101,6 +105,36 @@ def test_a_busy_child_ends_when_its_parent_is_killed(name: str, stopped: bool, i
 def test_children_of_tokenize_import_nothing_from_the_current_directory(hostile: Path, tmp_path: Path) -> None:
     text, recipe = tiny.write_text(tmp_path / "text.txt"), tiny.write_config(tmp_path, "nowhere")
     assert cli.main(["tokenize", str(text), str(tmp_path / "c"), f"--config={recipe}", "--workers=2"]) == 0
+    assert not hostile.exists()
+
+
+@pytest.mark.slow
+def test_children_of_benchmark_import_nothing_from_the_current_directory(hostile: Path, tmp_path: Path) -> None:
+    recipe = tiny.write_config(tmp_path, "nowhere")
+    assert cli.main(["benchmark", str(recipe), "--backends=jax", "--lengths=8", "--runs=2", "--rounds=1"]) == 0
+    assert not hostile.exists()
+
+
+@pytest.mark.slow  # imports jax in a process
+def test_children_of_sweeps_and_pipelines_import_nothing_from_the_current_directory(
+    hostile: Path, tmp_path: Path
+) -> None:
+    assert local.count_devices()[0] == "cpu"
+    assert local.start_command(["--version"], tmp_path / "log").wait() == 0 and not hostile.exists()
+
+
+def test_the_supervised_child_imports_nothing_from_the_current_directory(hostile: Path) -> None:
+    assert supervisor.supervise(["--version"], "process 0 of 2") == 0 and not hostile.exists()
+
+
+@pytest.mark.slow  # imports jax in a process
+def test_the_compiler_of_plan_imports_nothing_from_the_current_directory(
+    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = config.load(Pretrain, [tiny.write_config(tmp_path, "text.txt")], [])
+    with monkeypatch.context() as patch, pytest.raises(UserError):  # there is no compiler here
+        patch.setattr(compiled, "available", lambda: True)
+        compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path)
     assert not hostile.exists()
 
 

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import pytest
 import tomli_w
-from messages import mentioning
+from messages import mentioning, mentions
 
+from bertzoo.cli import main as cli
 from bertzoo.conversion.tokenizers import read_tokenizer
 from bertzoo.core import config, documents
 from bertzoo.core.errors import ConfigError, UserError
@@ -80,6 +81,8 @@ def set_at(document: Any, key: str, value: Any) -> Any:
 
 # File of a finished run, wrong key and value, and the reader.
 RUN: dict[str, tuple[str, str, Any, Callable[[Path], Any]]] = {
+    "tokenizer": ("run.json", "tokenizer", 5, lambda run: RunDirectory(run).tokenizer()),
+    "from": ("run.json", "from", "x", lambda run: RunDirectory(run).origin("from")),
     "from's path": (
         "run.json",
         "from",
@@ -87,7 +90,10 @@ RUN: dict[str, tuple[str, str, Any, Callable[[Path], Any]]] = {
         lambda run: RunDirectory(run).origin("from"),
     ),
     "corpus": ("run.json", "corpus", [1], lambda run: RunDirectory(run).open_corpus()),
+    "stages": ("config.toml", "stages", [1], report.read_run),
     "steps": ("config.toml", "stages.0.steps", "x", report.read_run),
+    "model": ("config.toml", "model", 5, report.read_run),
+    "files": ("checkpoints/10.sha256.json", "files", [1], lambda run: contents.read_contents(run / "checkpoints/10")),
     "step": ("checkpoints/10.sha256.json", "step", "x", lambda run: contents.read_contents(run / "checkpoints/10")),
     "loss": ("checkpoints/10/metrics/metrics", "loss", True, lambda run: contents.read_loss(run / "checkpoints/10")),
     "settings": ("tokenizer/settings.json", "lowercase", "x", lambda run: tokenizer.load(run / "tokenizer")),
@@ -115,6 +121,16 @@ def test_wrong_types_in_a_line_of_metrics(key: str, value: Any, finished_run: Pa
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=mentioning(f"line {number + 1}", key)):
         report.read_history(tmp_path / "metrics.jsonl")
+
+
+def test_a_report_of_wrong_types_prints_one_error(
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    (run / "config.toml").write_text("stages = [1]\n")
+    assert cli.main(["report", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and mentions(err, run / "config.toml", "stages.0")
 
 
 @pytest.mark.parametrize(
@@ -154,8 +170,12 @@ def test_wrong_types_in_a_cut_and_a_cached_plan(tmp_path: Path) -> None:
     "key, value",
     [
         ("model", []),
+        ("model", "x"),
         ("model.vocab", {"a": True}),
+        ("normalizer", [1]),
         ("normalizer.lowercase", 5),
+        ("pre_tokenizer", "x"),
+        ("added_tokens", {"a": 1}),
         ("added_tokens", [5]),
     ],
 )

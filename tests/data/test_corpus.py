@@ -1,5 +1,6 @@
 """Reading a tokenised corpus: random access equals the stream, and damage is named."""
 
+import json
 import math
 import shutil
 from collections import Counter
@@ -125,6 +126,19 @@ def test_reading_detects_a_flipped_bit_in_a_shard(copy, corpus):
 def test_a_damaged_tokenizer_is_named(copy):
     flip(copy / "tokenizer" / "vocab.txt", 0.999)
     with pytest.raises(CorpusError, match=mentioning(copy / "tokenizer")):
+        Corpus.open(copy)
+
+
+def test_every_missing_key_of_the_manifest_is_named(copy):
+    path = copy / "manifest.json"
+    raw = json.loads(path.read_text())
+    for key in raw:
+        path.write_text(json.dumps({name: value for name, value in raw.items() if name != key}))
+        with pytest.raises(CorpusError, match=mentioning("manifest.json")):
+            Corpus.open(copy)
+    del raw["splits"]["train"]["shards"][0]["sha256"]
+    path.write_text(json.dumps(raw))
+    with pytest.raises(CorpusError, match=mentioning("manifest.json")):
         Corpus.open(copy)
 
 

@@ -127,6 +127,23 @@ def test_the_row_of_a_file_that_is_only_timed(tmp_path, capsys):
         assert proto == bytes([8, 1, 8, length, 16, 6, 66, 9]) + b"input_ids" + bytes([74, 4 * length]) + raw
 
 
+@pytest.mark.parametrize("kind", ["token_classification", "span", "joint_span"])
+def test_tags_and_questions_have_golden_rows_only(kind: str, file: Path, tmp_path, capsys):
+    (file.parent / "my model.tflite.files" / "exam.json").unlink()
+    known = json.loads(described(file).read_text())
+    described(file).write_text(json.dumps(known | {"head": {"kind": kind}}))
+    code, out = said(capsys, "pack", file, tmp_path / "packed", "--rows=5")
+    assert code == 2 and mentions(out, "--rows=5", "classifier")
+    code, out = said(capsys, "pack", file, tmp_path / "packed")
+    assert code == 0 and mentions(out, "2 rows", "2 golden", "0 of the task")
+    given = tmp_path / "given"
+    given.mkdir()
+    for number, values in enumerate([(35, 5), (56, 8)]):
+        (given / f"{number:05}").write_bytes(np.array(values, "<f4").tobytes())
+    code, out = said(capsys, "judge", file, tmp_path / "packed", given, "--json")
+    assert code == 0 and json.loads(out)["exam"] is None
+
+
 def test_companions_that_are_not_of_the_file(file: Path, capsys):
     file.write_bytes(b"other weights")
     code, out = said(capsys, "pack", file, "x")

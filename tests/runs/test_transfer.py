@@ -113,6 +113,15 @@ def test_the_log_and_files_of_a_run(finished, teacher):
 
 
 @pytest.mark.slow
+def test_the_report_has_its_stages(finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.md").read_text()
+    assert "| 1 | transfer, layer 2 of 2 | 3 |" in re.sub(r" +", " ", page)
+
+
+@pytest.mark.slow
 def test_the_log_lists_copied_and_fresh_parameters(student, untrained, tmp_path, capsys):
     assert (
         main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
@@ -224,10 +233,19 @@ def test_another_teacher_raises(finished, student, teacher, corpus, tmp_path, ca
     ("key", "value"),
     [
         ("teacher.attention_dropout", 0.5),  # has no effect on a teacher, but is probably a mistake
+        ("teacher_objective.sentence", "sop"),
         ("knowledge.ground_truth", 0.4),
+        ("knowledge.feature", 1),
+        ("knowledge.pads", "true"),
+        ("knowledge.copy", "false"),
         ("transfer.kind", "joint"),
+        ("transfer.steps", 2),
         ("transfer.batch_size", 16),
+        ("transfer.max_length", 20),
+        ("transfer.max_predictions", 3),
+        ("transfer.masking_share", 0.1),
         ("distillation.0.batch_size", 16),
+        ("distillation.0.max_predictions", 3),
     ],
 )
 def test_changes_that_a_resumed_transfer_rejects(key, value, finished, student, teacher, capsys):
@@ -262,9 +280,12 @@ def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
     [
         (["--model.layers=1"], ("model.layers", 1, "teacher.layers", 2, "knowledge.layers")),
         (["--knowledge.layers=[1, 3]"], ("layer 3", 1, 2)),
+        (["--knowledge.layers=[2, 1]"], ("knowledge.layers", "[2, 1]")),
+        (["--knowledge.layers=[1]"], ("knowledge.layers", 1, "model.layers", 2)),
         (["--model.vocab_size=264"], ("teacher.vocab_size", 256, "model.vocab_size", 264)),
         (["--teacher.max_positions=20"], ("teacher.max_positions", 20)),
         (["--knowledge.ground_truth=2"], ("ground_truth", 2.0)),
+        (["--transfer.lower_rate=2"], ("lower_rate", 2.0)),
         ([f"--knowledge.{name}=0" for name in ("feature", "mean", "variance", "attention")], ("weights",)),
         (["--transfer.kind=nothing", "--knowledge.layers=[1, 2]"], ("knowledge.layers", "transfer.kind")),
         (
