@@ -3,11 +3,14 @@
 import csv
 import io
 import shutil
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Iterable, Sequence
+from math import inf, isfinite
 from pathlib import Path
 
+import numpy as np
+
 from bertzoo.core import atomic, config
+from bertzoo.jobs.job import CommandJob
 from bertzoo.jobs.record import JobRecord
 from bertzoo.runs.report import HELDOUT, new_figure
 
@@ -18,7 +21,7 @@ NAME = "pareto"  # of the table, the picture and the folder of configs, in the s
 def fronts(points: Points) -> list[int]:
     """Return the front of each point: 0 if no other one beats it, then 1 on the front of the rest, and so on.
 
-    A point beats another one if it is at least as low in both values, and lower in one.
+    A point beats another one if it is at least as low in both values, and lower in one. All values must be finite.
     """
     left, result, number = sorted(range(len(points)), key=points.__getitem__), [0] * len(points), 0
     while left:
@@ -33,43 +36,65 @@ def fronts(points: Points) -> list[int]:
 
 
 def ranked(points: Points) -> list[int]:
-    """Return the indices of (milliseconds, loss), best first: front by front, within a front by loss.
+    """Return the indices of (milliseconds, loss), best first: front by front (Schmucker et al. 2021).
 
-    So fast models stay beside the best one (Schmucker et al. 2021, multi-objective successive halving).
+    A front begins with its lowest loss. Each next point is the one farthest from those before it (an ε-net), both
+    values as shares of the front's range, so that the beginning of a front holds fast models and good ones.
     """
-    number = fronts(points)
-    return sorted(range(len(points)), key=lambda index: (number[index], points[index][1], index))
+    numbers, order = fronts(points), []
+    for number in sorted({*numbers}):
+        front = [index for index, other in enumerate(numbers) if other == number]
+        values = np.array([points[index] for index in front])
+        shares = (values - values.min(axis=0)) / np.maximum(np.ptp(values, axis=0), 1e-12)
+        gaps, place = np.full(len(front), inf), int(np.lexsort((values[:, 0], values[:, 1]))[0])
+        for _ in front:
+            order.append(front[place])
+            gaps = np.minimum(gaps, np.linalg.norm(shares - shares[place], axis=1))
+            gaps[place] = -1.0
+            place = int(np.argmax(gaps))
+    return order
+
+
+def scored(record: JobRecord, points: Iterable[CommandJob]) -> dict[str, tuple[float, float]]:
+    """Return milliseconds (0 without a budget) and held-out loss, by name, of finished points with a finite loss."""
+    finished = [job for job in points if record.entry(job) is not None]
+    pairs = {job.name: (record.milliseconds.get(job.place, 0.0), record.scores(job)["score"]) for job in finished}
+    return {name: pair for name, pair in pairs.items() if isfinite(pair[1])}
 
 
 def write_front(record: JobRecord, limit: float) -> list[Path]:
-    """Write the front as a table, configs and a picture; return the paths of table and picture, [] without points.
+    """Write the front as a table, configs and a picture; return the paths of table and picture.
 
-    The front is that of the finished points of the last rung, which have trained equally long. limit: the budget.
+    The front is that of the points of the last rung within the budget, which have trained equally long; without any,
+    nothing is written and the result is []. limit: the budget.
     """
-    finished = [job for job in record.list.points if record.entry(job) is not None]
-    if not finished:
+    points = [job for job in record.list.points if record.milliseconds.get(job.place, inf) <= limit]
+    pairs, last = scored(record, points), max((job.rung for job in points), default=0)
+    trained = [job for job in points if job.name in pairs]
+    final = sorted((job for job in trained if job.rung == last), key=lambda job: pairs[job.name])
+    if not final:
         return []
-    pairs = {job.name: (record.milliseconds[job.place], record.scores(job)["score"]) for job in finished}
-    last = max(job.rung for job in finished)
-    final = sorted((job for job in finished if job.rung == last), key=lambda job: pairs[job.name])
     numbers = fronts([pairs[job.name] for job in final])
     best = [job for job, number in zip(final, numbers, strict=True) if not number]
     folder, rows = record.path / NAME, []
-    shutil.rmtree(folder, ignore_errors=True)  # of an earlier front
-    folder.mkdir()
+    temporary = folder.with_name(f"{NAME}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     for job in best:
-        file = folder / f"{job.place.rpartition('/')[2]}.toml"
-        file.write_text(config.dump(record.recipes[job.name][0]), encoding="utf-8")
+        name = f"{job.place.rpartition('/')[2]}.toml"
+        (temporary / name).write_text(config.dump(record.recipes[job.name][0]), encoding="utf-8")
         milliseconds, loss = pairs[job.name]
         values = {"ms": milliseconds, "loss": loss, **(job.settings or {})}
-        rows.append(values | {"run": record.places.output(job), "config": str(file)})
+        rows.append(values | {"run": record.places.output(job), "config": str(folder / name)})
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier front
+    temporary.rename(folder)
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     table, picture = (record.path / f"{NAME}.{suffix}" for suffix in ("csv", "png"))
     atomic.write_bytes(table, text.getvalue().encode())
-    earlier = [pairs[job.name] for job in finished if job.rung < last]
+    earlier = [pairs[job.name] for job in trained if job.rung < last]
     _draw(picture, earlier, [pairs[job.name] for job in final], [pairs[job.name] for job in best], limit)
     return [table, picture]
 

@@ -10,9 +10,8 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import NoHead
 from bertzoo.jobs.check import Checks
-from bertzoo.jobs.front import ranked
+from bertzoo.jobs.front import ranked, scored
 from bertzoo.jobs.job import CommandJob
-from bertzoo.jobs.record import JobRecord
 from bertzoo.pruning import latency
 from bertzoo.pruning.structure import Structure
 
@@ -60,9 +59,10 @@ class Halving:
 
     points: the candidates. rungs: the last one trains for the FLOPs of the base config, each earlier one for half of
     the next. All points of a rung have the same FLOPs; their steps differ. 0: all points train for their own steps.
-    budget: limit of milliseconds; points over it do not run, and the better half is that by `ranked`.
+    budget: limit of milliseconds; points over it do not run. `ranked` chooses the better half.
 
-    The scores alone decide, so an interrupted search continues with the same points. Points that failed are worst.
+    The scores alone decide, so an interrupted search continues with the same points. Points that failed are worst; if
+    one succeeds when the command runs again, the better half of its rung may change.
     """
 
     def __init__(self, points: Sequence[CommandJob], rungs: int, budget: Budget | None):
@@ -85,12 +85,17 @@ class Halving:
         if self._rung >= max(1, self._rungs):
             return []
         if self._rung:
-            self._points = self._best(checks.record)
-        elif self._budget is not None:
+            self._points = self._best(checks)
+        elif not self._begun:
+            self._check(checks)
+        if not self._rung and self._budget is not None:
             due = [(point, self._budget.next_job(checks, point)) for point in self._points]
             timings = {job.place: job for point, job in due if job is not None and job is not point}
             if new := [job for place, job in timings.items() if place not in self._listed]:
                 return self._listing(checks, new)
+            for point, job in due:
+                if job is not None and job is not point:
+                    checks.record.states[point.name] = "failed", f"{job.place}, which measures it, failed"
             self._points = [point for point, job in due if job is point]
         self._rung += 1
         self._points = [self._of_rung(checks, point) for point in self._points]
@@ -103,28 +108,37 @@ class Halving:
         checks.record.list = replace(checks.record.list, jobs=tuple(self._listed.values()))
         return jobs
 
-    def _best(self, record: JobRecord) -> list[CommandJob]:
+    def _check(self, checks: Checks) -> None:
+        """Raise ConfigError unless each point has one training stage whose steps the grid leaves open."""
+        for point in self._points if self._rungs else ():
+            recipe = checks.recipe(point)
+            key, count = f"{recipe.where(0)}.steps", len(recipe.stages)
+            if count > 1:
+                raise ConfigError(
+                    f"--halving sets the steps of one stage, but {point.name} has {count}. Use a base config with one, "
+                    "or leave --halving out."
+                )
+            if key in (point.settings or {}):
+                raise ConfigError(f"--halving sets {key}, but the grid has it too. Remove it from the grid.")
+
+    def _best(self, checks: Checks) -> list[CommandJob]:
         """Return the better half of the current rung, in the order of the points."""
-        finished = [point for point in self._points if record.entry(point) is not None]
-        pairs = [(record.milliseconds.get(job.place, 0.0), record.scores(job)["score"]) for job in finished]
-        return [finished[index] for index in sorted(ranked(pairs)[: _half(len(self._points))])]
+        pairs = scored(checks.record, self._points)
+        best = [[*pairs][index] for index in ranked([*pairs.values()])[: _half(len(self._points))]]
+        return [point for point in self._points if point.name in best]
 
     def _of_rung(self, checks: Checks, point: CommandJob) -> CommandJob:
         """Return the point with the steps of the current rung."""
         if not self._rungs:
             return point
         recipe, settings = checks.recipe(point), point.settings or {}
-        key = f"{recipe.where(0)}.steps"
         if point.place not in self._steps:
-            if len(recipe.stages) > 1 or key in settings:
-                why = f"the grid has {key}" if key in settings else f"the config has {len(recipe.stages)}"
-                raise ConfigError(f"--halving sets the steps of a config's only training stage, but {why}. Remove it.")
             common = {name: value for name, value in point.options.items() if name not in settings}
             base = replace(point, name=f"{point.task}/base", options=common)
             (steps, flops), (_, target) = checks.work(point), checks.work(base)
             self._steps[point.place] = target * steps / flops
         steps = max(1, round(self._steps[point.place] / 2 ** (self._rungs - self._rung)))
-        options = {**point.options, key: str(steps)}
+        options = {**point.options, f"{recipe.where(0)}.steps": str(steps)}
         return replace(point, name=f"{point.place}@{self._rung}", options=options, rung=self._rung)
 
 

@@ -51,7 +51,7 @@ class ModernBert(ModelConfig):
     heads: int = 12
     # width of each half of the gated feed-forward; one for all layers, or a list with one per layer
     feed_forward_size: FeedForwardSize = 1152
-    feed_forward_groups: int = 1  # groups of the feed-forward's maps; 1 in the paper
+    feed_forward_groups: int = 1  # groups of the feed-forward's layers; 1 in the paper
     # width inside a layer, a multiple of heads; "none", as in the paper: hidden_size
     bottleneck_size: int | None = None
     attention: AttentionKind = field(default_factory=DenseHeads)  # dense in the paper; queries and keys are rotated

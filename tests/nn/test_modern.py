@@ -147,7 +147,7 @@ def test_the_layers_of_four_papers_in_modernbert():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"hidden_size": 6, "heads": 2}, "heads = 2 of hidden_size = 6"),
         ({"bottleneck_size": 9, "heads": 3}, "heads = 3 of bottleneck_size = 9"),
@@ -158,8 +158,8 @@ def test_the_layers_of_four_papers_in_modernbert():
         ({"hidden_size": 0}, "hidden_size = 0"),
     ],
 )
-def test_refused_sizes(fields, said):
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_sizes_raise(fields, message):
+    with pytest.raises(ConfigError, match=message):
         ModernBert(**fields)
 
 
