@@ -132,7 +132,9 @@ def row(run: Path, size: Mapping[str, Any], args: argparse.Namespace) -> dict[st
         folder, file = run / f"seed-{seed}", run.with_name(f"{run.name}-{seed}.tflite")
         last.append(json.loads((folder / "scores.json").read_text(encoding="utf-8"))[-1]["scores"])
         if not file.exists():
-            bertzoo("convert", str(folder), str(file), "--to=litert", f"--precision={INT8}", "--lengths=32,64")
+            bertzoo(
+                "convert", str(folder / "model"), str(file), "--to=litert", f"--precision={INT8}", "--lengths=32,64"
+            )
         scored = ("evaluate", str(file), "--task=stsb", f"--data_dir={args.sts}", "--json")
         files.append(json.loads(bertzoo(*scored))["score"])
     model = json.loads((run / "results.json").read_text(encoding="utf-8"))["model"]
@@ -175,7 +177,7 @@ def ranks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each family, points above BERT at each budget, and whether the seeds' spreads overlap."""
     bert = {one["ms at most"]: one for one in rows if one["student"] == "bert"}
     found = []
-    for family in FAMILIES:
+    for family in dict.fromkeys(one["student"] for one in rows):
         cells: dict[str, Any] = {"student": family}
         for one in (each for each in rows if each["student"] == family):
             for form in ("Spearman", "Spearman, int8"):
