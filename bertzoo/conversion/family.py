@@ -247,7 +247,7 @@ def hidden_layer_head(inner: str, outer: str) -> Rules:
 
 
 def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Rules:
-    """Return a function from the model config to the rules of a masked language model head, without the word table.
+    """Return a function from the model config to the rules of a masked LM head, without the word embeddings.
 
     dense_name, norm_name, bias_name: Hugging Face's names of the head's dense layer, norm and output bias.
     """

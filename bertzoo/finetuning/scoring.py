@@ -17,7 +17,7 @@ from bertzoo.train.step import Batch
 LOSSES = "losses"  # in a runner's outputs: {loss term: (sum of losses, sum of weights)} of a batch with labels
 SplitOutputs = Mapping[str, tuple[Sequence[Slot], Sequence[Outputs]]]
 Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
-# A model's figures, a function that writes its predictions into a folder, and its slots and outputs by split.
+# Metrics of a model, a function that writes its predictions into a folder, and its slots and outputs by split.
 Evaluation = tuple[Figures, Callable[[Path], object], SplitOutputs]
 
 

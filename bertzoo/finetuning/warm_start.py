@@ -192,7 +192,7 @@ def word_weights(count: int) -> np.ndarray:
 
 
 def initial_words(source: Pretrained, model: Any) -> dict[str, np.ndarray]:
-    """Return the word table of a new model: the principal components of the source's token vectors.
+    """Return the word embeddings of a new model: the principal components of the source's token vectors.
 
     Rare words have longer vectors, as in model2vec 0.10 (distill/inference.py), so that the mean of a text's words (the
     model "static") serves untrained.
