@@ -58,7 +58,7 @@ TASKS = {
         label="Quality",
         copies=15,
         aim=74,
-        teacher=("--epochs=4", "--batch_size=32", "--max_length=96", "--optimizer.learning_rate=6e-5"),
+        teacher=("--epochs=6", "--batch_size=16", "--max_length=96", "--optimizer.learning_rate=5e-5"),
         student=("--epochs=4", "--batch_size=64", "--max_length=64", "--optimizer.learning_rate=1e-3"),
     ),
 }

@@ -1,7 +1,7 @@
 """Convert a model to Hugging Face's format, or to a file for phones.
 
-SRC is a run, RUN/checkpoints/STEP, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of
-these. DST must be new or empty.
+SRC is a run, RUN/checkpoints/STEP, RUN/seed-N, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL
+of one of these. DST must be new or empty.
 
 Files for phones are litert and mediapipe (.tflite), onnx and onnx-text (.onnx), executorch (.pte), torch-export (.pt2)
 and torchscript (.pt); those of mediapipe and onnx-text take a string. FILE.json describes FILE; FILE.files/ has the

@@ -135,8 +135,8 @@ class ModelTables:
 def read_model(path: Location) -> Pretrained:
     """Read the model at a path or URL; a model at a URL is first copied to this machine.
 
-    path: a run, one of its checkpoints, a fine-tuning run (its best seed), a pruning run, a model directory or a
-    Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files.
+    path: a run, one of its checkpoints, a fine-tuning run (its best seed), RUN/seed-N, a pruning run, a model directory
+    or a Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files.
     Raises UserError if the path is none of these, or if the model is damaged.
     """
     with local_model(path) as (local, rename):
@@ -181,6 +181,8 @@ def _reader(path: Path) -> Callable[[], Pretrained]:
         return partial(_read_own, path)
     if (path / huggingface.CONFIG).is_file() or sentence_modules.has_modules(path):
         return partial(huggingface.read_huggingface, path)
+    if (path / "model" / MODEL).is_file() and kind_of_run(path.parent):  # a fine-tuning run's seed-N
+        return partial(_read_own, path / "model")
     if kind := kind_of_run(path):
         return partial(_read_run, path) if kind.model is None else partial(_read_own, kind.model_directory(path))
     if path.name.isdecimal() and path.parent.name == CHECKPOINTS and path.is_dir():

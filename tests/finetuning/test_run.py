@@ -42,6 +42,12 @@ def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path):
     assert found["model"]["parameters"] == sum(int(np.prod(shape)) for shape in backbone.values())
 
 
+def test_a_seeds_folder_is_read_as_its_model(finished: Path):
+    read, wanted = (load_model.read_model(finished / place) for place in ("seed-1", "seed-1/model"))
+    assert digest(read.params) == digest(wanted.params)
+    assert digest(read.params) != digest(load_model.read_model(finished / "seed-0").params)
+
+
 def test_the_formats_page_names_every_file_and_key(finished: Path):
     assert undocumented(finished) - {"seed-0", "seed-1"} == set()
     assert undocumented(finished / "seed-0") - {"dev_accuracy"} == set()
