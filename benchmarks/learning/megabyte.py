@@ -48,10 +48,10 @@ TASKS = {
         folder="SST-2",
         columns=("sentence",),
         label="label",
-        copies=6,
+        copies=4,
         length=64,
         aim=85,
-        teacher=("--epochs=2", "--batch_size=64", "--optimizer.learning_rate=6e-5"),
+        teacher=("--epochs=1", "--batch_size=32", "--optimizer.learning_rate=5e-5"),
         student=("--epochs=3", "--batch_size=128", "--optimizer.learning_rate=1.5e-3"),
     ),
     "mrpc": Task(
