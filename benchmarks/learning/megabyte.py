@@ -31,7 +31,7 @@ LONGEST_FILE = 1.1e6  # bytes
 
 @dataclass(frozen=True)
 class Task:
-    """A task of GLUE. length: tokens of a row. teacher, student: options of runs. aim: least accuracy, in points."""
+    """A task of GLUE. length: a student's tokens. teacher, student: options of runs. aim: least accuracy, in points."""
 
     folder: str
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ TASKS = {
         copies=4,
         length=64,
         aim=85,
-        teacher=("--epochs=1", "--batch_size=32", "--optimizer.learning_rate=5e-5"),
+        teacher=("--epochs=1", "--batch_size=32", "--max_length=64", "--optimizer.learning_rate=5e-5"),
         student=("--epochs=3", "--batch_size=128", "--optimizer.learning_rate=1.5e-3"),
     ),
     "mrpc": Task(
@@ -61,7 +61,7 @@ TASKS = {
         copies=10,
         length=96,
         aim=74,
-        teacher=("--epochs=5", "--batch_size=16", "--optimizer.learning_rate=5e-5"),
+        teacher=("--epochs=5", "--batch_size=16", "--max_length=128", "--optimizer.learning_rate=5e-5"),
         student=("--epochs=4", "--batch_size=64", "--optimizer.learning_rate=1e-3"),
     ),
 }
@@ -142,11 +142,11 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
         "--task=own",
         *(f"--own.{part}={part}.tsv" for part in ("train", "dev", "test")),
         f"--own.label={task.label}",
-        f"--max_length={task.length}",
     ]
     own += [f"--own.text_a={task.columns[0]}", *(f"--own.text_b={column}" for column in second), f"--data_dir={data}"]
     teacher, run = args.runs / f"{name}_teacher", args.runs / f"{name}_student"
     finetune([*own, *task.teacher, f"--from={args.model}", "--seeds=1"], teacher)
+    own.append(f"--max_length={task.length}")
     taught = ["--own.unlabelled=more.tsv", f"--teacher={teacher}", "--alpha=0.3", f"--seeds={args.seeds}"]
     learnt = finetune([*own, *task.student, *taught, f"--from={start}"], run)
     scores: dict[str, list[float]] = {"float32": [], "int8": []}
