@@ -11,8 +11,7 @@ from typing import Any, Literal
 from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.data.sources.embedded import SOURCE
-from bertzoo.tasks import embedded, entities, fields, readers
+from bertzoo.tasks import entities, fields, readers
 from bertzoo.tasks.entities import Aggregation, Entity, Scheme
 from bertzoo.tasks.metrics import METRICS
 from bertzoo.tasks.readers import DataTable
@@ -375,7 +374,6 @@ class CustomFiles:
 
 
 def _folder(directory: Path | str) -> Path:
-    directory = embedded.labelled_set() if str(directory) == SOURCE else directory
     return on_disk(directory, "data_dir", "Copy the files to this machine and name the copy.")
 
 

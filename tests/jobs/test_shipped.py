@@ -26,7 +26,7 @@ DEV = {"mnli": ("dev_matched", "dev_mismatched")}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with text, GLUE's tasks of two rows each, and SQuAD's files."""
+    """A folder with text, GLUE's tasks of two rows each, SQuAD's files, and two labelled texts."""
     folder = tmp_path_factory.mktemp("data")
     tiny.write_text(folder / "text.txt", documents=4)
     for task, (head, _) in labelled.HEADERS.items():
@@ -36,6 +36,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows = [row(task, head, label) for label in labelled.LABELS.get(task) or ["2.0", "4.5"]]
             labelled.write(folder / labelled.FOLDERS[task] / f"{split}.tsv", *filter(None, [head]), *rows)
     quiz.fill(folder)
+    for split in ("train", "dev"):
+        labelled.write(folder / f"{split}.csv", "text,label", "A cat sat.,0", "The cat slept.,1")
     return folder
 
 
@@ -56,7 +58,7 @@ def test_a_shipped_pipeline_passes_its_checks(
     name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**15))
-    here = {"text": data / "text.txt", "glue": data, "squad": data}
+    here = {"text": data / "text.txt", "glue": data, "squad": data, "labels": data}
     known = recipe.load_pipeline(name, [(f"inputs.{key}", "x") for key in inputs(name)]).inputs
     overrides = [(f"inputs.{key}", str(here[key])) for key in known if key in here]
     if name.startswith("mobilebert"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ SHORT = [
     *("--pretrain.stages.*.steps=2", "--transfer.transfer.steps=1", "--transfer.distillation.0.steps=2"),
     *("--sweep.epochs=1", "--sweep.train_rows=40", "--convert.examples=20", "--benchmark.runs=8"),
 ]
+LABELS = Path(__file__).parents[2] / "launch" / "demo_labels.py"
 WORKING = ("corpus", "teacher", "student", "finetuned/own")
 PATIENCE = 300.0  # seconds for a step to start
 
@@ -28,7 +30,8 @@ PATIENCE = 300.0  # seconds for a step to start
 def test_a_pipeline_killed_in_every_stage_makes_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("\n\n".join(embedded.documents()[:250]))
-    words = ["pipeline", "demo_pipeline", "--inputs.text=text.txt", *SHORT]
+    runpy.run_path(str(LABELS))["main"](Path("labels"))
+    words = ["pipeline", "demo_pipeline", "--inputs.text=text.txt", "--inputs.labels=labels", *SHORT]
     assert cli.main([*words, "--run_dir=whole"]) == 0
     steps = load_pipeline("demo_pipeline").jobs
     for step in steps:
