@@ -56,7 +56,7 @@ _LOG = logging.getLogger(__name__)
 
 STSB = "stsb"
 # other heads' options
-_FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "wnli", "reduction", "quantise", *CLASSES_ONLY)
+_FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "reduction", "quantise", *CLASSES_ONLY)
 _PART = 16_384  # texts whose vectors are computed between two writes
 
 

@@ -215,11 +215,6 @@ class LabelTask(TaskKind):
                 f"own.unlabelled = {recipe.own.unlabelled!r} needs a teacher. Name it with --teacher and set alpha "
                 "below 1, or remove own.unlabelled."
             )
-        if recipe.wnli == "majority" and (task.name != "wnli" or recipe.alpha < 1):
-            conflict = f"alpha = {recipe.alpha}" if task.name == "wnli" else f"task = {task.name}"
-            raise ConfigError(
-                f'wnli = "majority" applies only to task = wnli without a teacher, not to {conflict}. Remove wnli.'
-            )
         if recipe.scale != 1 and task.kind != "regression":
             raise ConfigError(
                 f"scale = {recipe.scale} applies only to tasks whose labels are numbers, not to {task.name}. Remove it."
@@ -287,13 +282,6 @@ class LabelTask(TaskKind):
     ) -> tuple[LabelSplit, Mapping[str, Any], dict[str, Any]]:
         logits, record = teacher_logits(teacher, self.recipe, self.task, train.examples, mesh)
         return train.add_teacher(logits), dev, record
-
-    def constant(self, train: LabelSplit) -> int | None:
-        """Return the index of the most common training label, the lowest on a tie, for `wnli` = "majority"."""
-        if self.recipe.wnli != "majority":
-            return None
-        counts = Counter(example.label for example in train.examples)
-        return max(range(len(self.task.labels)), key=lambda label: counts[label])
 
     def draw_subset(self, examples: list[Example]) -> list[Example]:
         most, drawn, counts = self.recipe.per_class, [], Counter[int]()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
 
 # options that do not apply to questions
-LABELS_ONLY = ("double_unordered", "scale", "pooler", "wnli", *CLASSES_ONLY)
+LABELS_ONLY = ("double_unordered", "scale", "pooler", *CLASSES_ONLY)
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
 
 

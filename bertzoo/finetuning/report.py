@@ -33,16 +33,12 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     scores = {seed: epochs for seed, folder in folders.items() if (epochs := read_scores(folder / SCORES))}
     if not scores:
         raise UserError(f"{directory} has no scores yet. Run the training for longer.")
-    # A seed that predicts a constant logs no metrics.
-    files = {seed: file for seed in scores if (file := folders[seed] / METRICS).is_file()}
-    histories = {seed: report.read_history(file) for seed, file in files.items()}
-    written = []
-    if histories:
-        names = [key for key in report.metric_names(next(iter(histories.values()))) if key.startswith(("dev", "loss"))]
-        written = [
-            _draw(histories, ["loss"], directory / "loss.png"),
-            _draw(histories, [key for key in names if key != "loss"], directory / "scores.png"),
-        ]
+    histories = {seed: report.read_history(folders[seed] / METRICS) for seed in scores}
+    names = [key for key in report.metric_names(next(iter(histories.values()))) if key.startswith(("dev", "loss"))]
+    written = [
+        _draw(histories, ["loss"], directory / "loss.png"),
+        _draw(histories, [key for key in names if key != "loss"], directory / "scores.png"),
+    ]
     source = provenance.read_run_json(directory, str(directory))["from"]["path"]
     best = max(scores, key=lambda seed: chosen_epoch(recipe, scores[seed])["score"])
     if decision := read_decision(folders[best]):
@@ -51,8 +47,8 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     if decision:
         text += f"\n## Decisions of seed {best}\n\n" + "\n\n".join([*describe(decision), _confusion(decision)]) + "\n"
     (directory / "report.md").write_text(text, encoding="utf-8")
-    newest = max(histories, default=0)
-    summary = f"The loss of seed {newest}:\n{report.summary(_losses(histories[newest]))}" if histories else ""
+    newest = max(histories)
+    summary = f"The loss of seed {newest}:\n{report.summary(_losses(histories[newest]))}"
     return [*written, directory / "report.md"], summary
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -109,9 +108,6 @@ class Seed:
             return
         _LOG.info(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
-        if job.data.constant is not None:
-            self._evaluate(self._stage.steps, self._constant_params(job.data.constant))
-            return
         files = file_reporters(self._folder / METRICS, self._folder / "tensorboard")
         console = [Console([self._stage])] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters = [PercentagePoints(reporter) for reporter in (*files, *console)]
@@ -143,19 +139,6 @@ class Seed:
             for reporter in reporters:
                 reporter.close()
         self._remove_checkpoints()
-
-    def _constant_params(self, label: int) -> Any:
-        """Return parameters whose head predicts `label` for every row: zero weights, and a bias of 1 for `label`."""
-        job, fallbacks = self._job, self._job.recipe.mesh.fallbacks
-        start = state.fresh(job.start.objective, optax.identity(), job.mesh, self.seed, job.start.initial, fallbacks)
-
-        def leaf(path: Any, array: Any) -> Any:
-            name = state.name_of(path)
-            if name == "classifier/output/kernel":
-                return jnp.zeros_like(array)
-            return jnp.zeros_like(array).at[label].set(1.0) if name == "classifier/output/bias" else array
-
-        return jax.tree_util.tree_map_with_path(leaf, start.params)
 
     def _remove_checkpoints(self) -> None:
         shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)

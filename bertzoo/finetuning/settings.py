@@ -96,8 +96,6 @@ class Finetune:
     scale: float = 1.0  # divisor of numeric labels
     keep_head: bool = False  # keep the head of a model that was fine-tuned for the same task
     alpha: float = 1.0  # weight of the label in the training target; the teacher's prediction has the rest
-    # majority: do not train WNLI, predict its most common label, as SqueezeBERT's authors do
-    wnli: Literal["trained", "majority"] = "trained"
     # mean of a batch's losses, or their sum as in ELECTRA's code, which clips the sum's gradient
     reduction: Literal["mean", "sum"] = "mean"
     # train bert or squeezebert for `convert --precision=int8-static`: compute the forward pass as int8 files do
@@ -140,11 +138,6 @@ class Finetune:
         for name, fits, wrong in rules:
             if not fits:
                 raise ConfigError(f"{name} = {getattr(self, name)} {wrong}")
-        for name in ("quantise", "keep_head", "per_class", "class_weights", "calibrate", "threshold"):
-            if self.wnli == "majority" and getattr(self, name) != getattr(Finetune, name):
-                raise ConfigError(
-                    f"{name} has no effect if wnli = majority, which predicts one label. Remove one of them."
-                )
         if self.per_class and self.train_rows:
             raise ConfigError("per_class and train_rows both draw training examples. Remove one of them.")
         if isinstance(self.class_weights, tuple) and not all(

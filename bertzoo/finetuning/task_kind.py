@@ -92,7 +92,6 @@ class TaskData:
     digests: hash of the encoded examples, by split.
     notes: options that predictions depend on, for the saved model's `source`.
     teacher: the teacher's entry for run.json, or None.
-    constant: the label predicted for every row instead of training, or None.
     finish, compare: the methods of TaskKind, for the development splits.
     """
 
@@ -104,7 +103,6 @@ class TaskData:
     digests: dict[str, str]
     notes: dict[str, str | int]
     teacher: dict[str, Any] | None
-    constant: int | None
     finish: Callable[[Pretrained, SplitOutputs], tuple[Pretrained, dict[str, Any] | None]]
     compare: Callable[[np.ndarray], dict[str, Any]]
 
@@ -248,10 +246,6 @@ class TaskKind(ABC):
         """
         raise NotImplementedError(f"{self.name} has no teacher")
 
-    def constant(self, train: Any) -> int | None:
-        """Return the label to predict for every row instead of training, or None."""
-        return None
-
     def finish(
         self, model: Pretrained, dev: Mapping[str, Any], outputs: SplitOutputs
     ) -> tuple[Pretrained, dict[str, Any] | None]:
@@ -308,7 +302,6 @@ class TaskKind(ABC):
             digests={name: split.digest for name, split in splits.items()},
             notes=self.notes,
             teacher=record,
-            constant=self.constant(train),
             finish=lambda model, outputs: self.finish(model, dev, outputs),
             compare=lambda words: self.compare(train, dev, words),
         )

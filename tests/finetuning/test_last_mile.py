@@ -245,12 +245,9 @@ def test_macro_f1_counts_an_unlabelled_text_as_missed() -> None:
         ({"own.kind": "regression", "calibrate": "true"}, ("calibrate", "regression")),
         ({"own.kind": "span", "threshold": "f1"}, ("threshold", "questions")),
         ({"own.kind": "texts", "head": "embedding", "per_class": "8"}, ("per_class", "embedding")),
-        ({"task": "wnli", "wnli": "majority", "calibrate": "true"}, ("calibrate", "wnli")),
     ],
 )
 def test_an_option_that_does_not_apply_is_rejected(options: dict[str, str], words: tuple[str, ...], mails: Path):
-    if options.get("task"):
-        options = options | {"own.train": "", "own.dev": ""}
     with pytest.raises(ConfigError, match=mentioning(*words)):
         task(mails, **options)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from messages import mentions, undocumented
-from planted import WORDS, finetune, results
+from planted import finetune, results
 
 from bertzoo.cli import main as cli
 from bertzoo.conversion.tensors import digest
@@ -121,29 +121,6 @@ def test_a_seed_without_its_model_trains_anew(finished: Path, folder: Path, tmp_
     assert all(np.array_equal(one[name], other[name]) for name in other) and results(run) == results(finished)
 
 
-def test_wnli_may_be_the_majority_without_training(folder: Path, tmp_path, capsys):
-    for split, labels in (("train", "11100"), ("dev", "0011")):
-        rows = [f"{i}\tbara {WORDS[i]}\tdoti\t{label}" for i, label in enumerate(labels)]
-        (tmp_path / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
-    options = ["--task=wnli", f"--data_dir={tmp_path}", "--own.train=", "--own.dev=", "--seeds=1", "--wnli=majority"]
-    run = tmp_path / "run"
-    assert finetune(folder, run, *options) == 0
-    (seed,) = results(run)["seeds"]
-    assert (
-        seed["collapsed"]
-        and seed["scores"] == {"dev": {"accuracy": 50.0}}
-        and not (run / "seed-0/metrics.jsonl").exists()
-    )
-    capsys.readouterr()
-    assert cli.main(["predict", str(run), "kera", "lura", "a", "b", "--json"]) == 0
-    assert [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()] == ["1", "1"]
-    before = (run / "results.json").read_bytes()
-    assert finetune(folder, run, *options) == 0 and (run / "results.json").read_bytes() == before
-    taught = [*options, "--alpha=0.5", f"--teacher={run}"]
-    assert finetune(folder, tmp_path / "other", *taught) == 2
-    assert mentions(capsys.readouterr().err, 'wnli = "majority"', "alpha = 0.5")
-
-
 @pytest.mark.slow
 def test_model_and_teacher_behind_urls(finished: Path, folder: Path, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -198,7 +175,6 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float]
         (["--seeds=0"], ("seeds = 0",)),
         (["--seed=-1"], ("seed = -1",)),
         (["--scale=5"], ("scale = 5.0", "own", "numbers")),
-        (["--wnli=majority"], ('wnli = "majority"', "task = own")),
         (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "word")),
         (["--own.test=none.csv"], ("none.csv", "exist")),
         (["--own.unlabelled=new.jsonl"], ("own.unlabelled", "new.jsonl", "--teacher")),

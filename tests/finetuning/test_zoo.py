@@ -245,12 +245,6 @@ def start(path: Path, folder: Path, *options: tuple[str, str]) -> StartingModel:
     return load_starting_model(path, finetune, resolve_task(finetune))
 
 
-def test_a_head_is_not_kept_where_nothing_is_trained():
-    with pytest.raises(ConfigError) as error:
-        Finetune(task="wnli", wnli="majority", keep_head=True)
-    assert mentions(str(error.value), "keep_head", "wnli")
-
-
 def test_a_head_is_kept_on_demand(finished: Path, folder: Path):
     first, begun = load_model.read_model(finished), start(finished, folder, ("dropout", "0.3"))
     assert begun.initial.keys() == first.params.keys() and begun.head.dropout == 0.3
