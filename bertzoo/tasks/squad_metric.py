@@ -63,40 +63,28 @@ def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
 
 
 def score_2(
-    questions: Sequence[Question],
-    predictions: Mapping[str, str],
-    null_odds: Mapping[str, float] | None = None,
-    threshold: float = 1.0,
+    questions: Sequence[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float], threshold: float
 ) -> dict[str, float]:
-    """Return `exact` and `f1` of SQuAD 2.0 in percent, and `total`, the number of questions.
+    """Return `exact` and `f1` of SQuAD 2.0 in percent, and the best of each over all thresholds of the null odds.
 
-    The same keys with the prefix `HasAns_` cover only the questions with an answer, with `NoAns_` only the questions
-    without one. With null odds, the result also has the best scores over all thresholds, `best_exact` and `best_f1`,
-    and the thresholds that reach them, `best_exact_thresh` and `best_f1_thresh`.
+    The keys are those of the official script: `exact`, `f1`, `best_exact`, `best_exact_thresh`, `best_f1` and
+    `best_f1_thresh`, the thresholds that reach the best scores.
 
     predictions, null_odds: by question id. A prediction whose null odds exceed `threshold` counts as "no answer".
     Raises UserError naming a question without a prediction.
     """
-    odds = {question.key: 0.0 for question in questions} if null_odds is None else null_odds
     for question in _counted(questions):
-        for name, table in (("prediction", predictions), ("null odds", odds)):
+        for name, table in (("prediction", predictions), ("null odds", null_odds)):
             if question.key not in table:
                 raise UserError(f"{question.place} has no {name}. Predict every question.")
-    raw = {"exact": _scores(questions, predictions, exact), "f1": _scores(questions, predictions, f1_or_none)}
-    figures: dict[str, float] = {}
-    for prefix, answerable in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
-        group = [question for question in questions if bool(question.answers) in answerable]
-        if not group:
-            continue
-        for name, scores in raw.items():
-            total = sum(float(not q.answers) if odds[q.key] > threshold else scores[q.key] for q in group)
-            figures[prefix + name] = 100.0 * total / len(group)
-        figures[f"{prefix}total"] = len(group)
-    if null_odds is not None:
-        for name, scores in raw.items():
-            best, at = best_threshold(questions, predictions, scores, odds)
-            figures |= {f"best_{name}": best, f"best_{name}_thresh": at}
-    return figures
+    chosen: dict[str, float] = {}
+    best: dict[str, float] = {}
+    for name, metric in (("exact", exact), ("f1", f1_or_none)):
+        scores = _scores(questions, predictions, metric)
+        total = sum(float(not q.answers) if null_odds[q.key] > threshold else scores[q.key] for q in questions)
+        chosen[name] = 100.0 * total / len(questions)
+        best[f"best_{name}"], best[f"best_{name}_thresh"] = best_threshold(questions, predictions, scores, null_odds)
+    return chosen | best
 
 
 def best_threshold(

@@ -15,7 +15,6 @@ from bertzoo.tasks.task import SplitExamples
 from bertzoo.tasks.windows import Windowing
 
 ELECTRA_THRESHOLD = -2.75
-BEST = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
 SplitName = Literal["train", "dev", "test"]
 
 
@@ -96,14 +95,12 @@ class SpanTask:
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
         """Return the official scores of answers in percent: `exact_match` and `f1`.
 
-        With `nulls`, they are `exact` and `f1` at the `threshold` of null odds, and the best `exact` and `f1` over all
-        thresholds, with the thresholds that reach them (keys in BEST).
+        With `nulls`, they are those of `score_2`, at the `threshold` of null odds.
         """
         if not self.nulls:
             return score_1(questions, {answer.key: answer.text for answer in answered})
         odds = {answer.key: answer.null_odds or 0.0 for answer in answered}
-        scores = score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
-        return {name: scores[name] for name in ("exact", "f1", *BEST)}
+        return score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
 
     @property
     def chosen_by(self) -> str:

@@ -85,28 +85,23 @@ def test_the_first_version_takes_the_best_of_the_answers_and_0_without_a_predict
         metric.score_1([], {})
 
 
-def test_the_second_version_counts_questions_with_and_without_an_answer_apart():
+def test_the_second_version_withholds_answers_above_the_threshold():
     questions = [asked("a", "cat"), asked("b"), asked("c"), asked("d", "dog", "the")]
     predictions = {"a": "a cat sat", "b": "", "c": "cat", "d": "dog"}
-    found = metric.score_2(questions, predictions)
-    assert found == pytest.approx(
-        {
-            "exact": 50.0, "f1": 25 * (2 / 3 + 1 + 0 + 1), "total": 4,
-            "HasAns_exact": 50.0, "HasAns_f1": 50 * (2 / 3 + 1), "HasAns_total": 2,
-            "NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2,
-        }
-    )  # fmt: skip
     odds = {"a": 0.2, "b": 0.5, "c": 0.9, "d": 0.95}
-    withheld = metric.score_2(questions, predictions, odds, threshold=0.8)
-    assert withheld["NoAns_exact"] == 100.0 and withheld["HasAns_f1"] == pytest.approx(100 / 3)
-    assert metric.score_2([asked("b")], {"b": "the"})["exact"] == 100.0  # empty after normalisation
-    assert (
-        metric.score_2([asked("b", "dog", "the")], {"b": "a"})["exact"] == 0.0
-    )  # which is then no answer among others
-    assert "HasAns_total" not in metric.score_2([asked("b")], {"b": "x"})
+
+    def scores(several, predictions, threshold=1.0):
+        found = metric.score_2(several, predictions, odds, threshold)
+        assert list(found) == ["exact", "f1", "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
+        return found["exact"], found["f1"]
+
+    assert scores(questions, predictions) == pytest.approx((50.0, 25 * (2 / 3 + 1 + 0 + 1)))
+    assert scores(questions, predictions, 0.8) == pytest.approx((50.0, 25 * (2 / 3 + 1 + 1 + 0)))
+    assert scores([asked("b")], {"b": "the"})[0] == 100.0  # empty after normalisation
+    assert scores([asked("b", "dog", "the")], {"b": "a"})[0] == 0.0  # which is then no answer among others
     for what, given_ in (("prediction", ({}, odds)), ("null odds", (predictions, {}))):
         with pytest.raises(UserError, match=mentioning("here question a", what)):
-            metric.score_2(questions, *given_)
+            metric.score_2(questions, *given_, threshold=1.0)
 
 
 cases = st.lists(
@@ -123,7 +118,7 @@ def test_the_best_threshold_is_optimal(several):
     questions = [asked(str(index), *([gold] if gold else [])) for index, (gold, _, _) in enumerate(several)]
     predictions = {str(index): text for index, (_, text, _) in enumerate(several)}
     odds = {str(index): rank + 0.5 for index, (_, _, rank) in enumerate(several)}  # never 0, which stands for nothing
-    found = metric.score_2(questions, predictions, odds)
+    found = metric.score_2(questions, predictions, odds, threshold=1.0)
     for name, one in (("exact", lambda text, gold: float(words(text) == words(gold))), ("f1", metric.f1_or_none)):
         tried = {}
         for threshold in (-100, *odds.values()):
