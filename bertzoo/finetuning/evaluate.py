@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.data.sources import tfds
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.embedding import EmbeddingTask
 from bertzoo.finetuning.embedding_scores import MTEB, SCORERS, score_embeddings, score_mteb
@@ -316,13 +315,11 @@ def _tests(task: str, directory: str) -> dict[str, list[Example]]:
 
 
 def _diagnostic(directory: str) -> list[Example]:
-    """Read GLUE's diagnostic set from MNLI's `directory`, else from a folder AX or diagnostic beside `directory`."""
-    try:
-        return GLUE["ax"].read("test", directory).examples
-    except UserError:
-        parent = Path(directory).absolute().parent
-        if directory.startswith(tfds.PREFIX) or not any(
-            (parent / name).is_dir() for name in ("AX", "diagnostic", "ax")
-        ):
-            raise
-        return GLUE["ax"].read("test", parent).examples
+    """Read GLUE's diagnostic set from MNLI's `directory`, or else from the folder above it."""
+    errors: list[UserError] = []
+    for folder in (Path(directory), Path(directory).absolute().parent):
+        try:
+            return GLUE["ax"].read("test", folder).examples
+        except UserError as error:
+            errors.append(error)
+    raise errors[0]

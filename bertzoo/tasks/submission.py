@@ -38,21 +38,18 @@ def write_submission(
     *,
     wnli: Wnli = "majority",
 ) -> None:
-    """Write the zip; raises UserError for missing test sets or rows, and for predictions that are not labels.
+    """Write the zip; raises UserError for predictions that are not labels.
 
-    predictions: {test set: {key of an example: label index or number}}. FILES names the test sets.
+    predictions: {test set: {key of an example: label index or number}}, which `check_files` and `check_rows` accept.
     wnli: "majority" predicts WNLI's most common label, as papers do, and needs no predictions.
     """
     tables = dict(predictions)
-    check_files(tables, wnli)
     if wnli == "majority":
         tables["wnli"] = {str(index): _MAJORITY for index in range(FILES["wnli"][1])}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, (file, _) in FILES.items():
-            check_rows(name, tables[name])
-            keys = map(str, range(len(tables[name])))
-            lines = [HEADER, *((key, _cell(name, key, tables[name][key])) for key in keys)]
+        for name, (file, count) in FILES.items():
+            lines = [HEADER, *((str(row), _cell(name, row, tables[name][str(row)])) for row in range(count))]
             text = "".join(f"{index}\t{prediction}\n" for index, prediction in lines)
             archive.writestr(zipfile.ZipInfo(file, _EPOCH), text, zipfile.ZIP_DEFLATED)
     atomic.write_bytes(path, buffer.getvalue())
@@ -69,36 +66,24 @@ def check_files(names: Collection[str], wnli: Wnli) -> None:
 def check_rows(name: str, keys: Collection[str]) -> None:
     """Raise UserError unless `keys` are "0", "1", …, one per row of the test set."""
     count = FILES[name][1]
-    expected, present = [str(index) for index in range(count)], set(keys)
-    if twice := [key for key, times in Counter(list(keys)).items() if times > 1]:
-        raise UserError(f"row {twice[0]} of {name} occurs twice. Predict each row once.")
-    if missing := [key for key in expected if key not in present]:
-        some = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+    present, expected = Counter(keys), Counter(str(index) for index in range(count))
+    if differing := [*(expected - present), *(present - expected)]:
+        some = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
         raise UserError(
-            f"the submission needs {count:,} rows of {name}; {len(missing):,} are missing: {some}. Predict the whole "
-            "test set."
-        )
-    if len(keys) > count:
-        extra = min(present - set(expected))
-        raise UserError(
-            f"the submission needs {count:,} rows of {name}, not {len(keys):,}: row {extra} is not in GLUE's test set. "
+            f"the submission needs {count:,} rows of {name}, each once; {some} are missing, repeated or unknown. "
             "Predict GLUE's own test set."
         )
 
 
-def _cell(name: str, key: str, value: int | float) -> str:
-    """Return a prediction as text: the label at index `value`, or a number. Raises UserError for other values."""
+def _cell(name: str, row: int, value: int | float) -> str:
+    """Return a prediction as text: the label at index `value`, or a number. Raises UserError for other values.
+
+    A model's predictions may be -1 below its thresholds, or not finite.
+    """
     task = GLUE[name.partition("_")[0]]
-    if task.range:
-        if not math.isfinite(value):
-            raise UserError(
-                f"the prediction of row {key} of {name} is {value}, not a finite number. Use a checkpoint from "
-                "before training diverged."
-            )
+    if task.range and math.isfinite(value):
         return f"{min(max(value, task.range[0]), task.range[1]):.6f}"
-    if not 0 <= value < len(task.labels) or value != int(value):
-        raise UserError(
-            f"the prediction of row {key} of {name} is {value}, not the index of a label. Use 0 to "
-            f"{len(task.labels) - 1} for {', '.join(task.labels)}."
-        )
+    if value not in range(len(task.labels)):
+        known = f"a label's index, for {', '.join(task.labels)}" if task.labels else "a finite number"
+        raise UserError(f"the prediction of row {row} of {name} is {value}, not {known}. Use another model.")
     return task.labels[int(value)]

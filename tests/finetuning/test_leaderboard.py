@@ -107,7 +107,7 @@ def test_a_missing_model_raises_before_any_prediction(models, glue, folder, tmp_
     fewer = [path for path in everything if path.name not in ("sst2", "rte")]
     assert mentions(error(fewer, f"--data_dir={glue}"), "predictions", "sst2, rte")
     # GLUE's own test sets have more rows than these.
-    assert mentions(error(everything, f"--data_dir={glue}"), "1,063 rows", "cola", "1,059", "4, 5")
+    assert mentions(error(everything, f"--data_dir={glue}"), "1,063 rows", "cola", "4, 5")
     assert mentions(error([models["cola"], models["cola"]]), models["cola"], "both")
     assert mentions(error([folder / "model"]), folder / "model", "head", "task")
     assert mentions(error(everything, f"--data_dir={tmp_path}"), tmp_path, "test split", "CoLA")

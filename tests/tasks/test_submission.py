@@ -8,7 +8,7 @@ from messages import mentioning
 from bertzoo.core.errors import UserError
 from bertzoo.tasks import submission
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.submission import check_rows, write_submission
+from bertzoo.tasks.submission import check_files, check_rows, write_submission
 
 # The rows of GLUE's test sets, without their headers.
 ROWS = {
@@ -63,9 +63,10 @@ def test_labels_are_spelt_as_the_leaderboard_does(few, tmp_path):
 def test_wnli_is_the_majority_unless_predicted(few, tmp_path):
     write_submission(tmp_path / "a.zip", predicted())
     assert read(tmp_path / "a.zip")["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t0\n2\t0\n3\t0\n"
+    rest = [name for name in submission.FILES if name != "wnli"]
+    check_files(rest, "majority")
     with pytest.raises(UserError, match=mentioning("predictions", "wnli")):
-        write_submission(tmp_path / "b.zip", predicted(without=("wnli",)), wnli="predicted")
-    assert not (tmp_path / "b.zip").exists()
+        check_files(rest, "predicted")
 
 
 def test_equal_predictions_make_equal_files(few, tmp_path):
@@ -77,20 +78,15 @@ def test_equal_predictions_make_equal_files(few, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ax": None, "qqp": None}, ("predictions", "qqp, ax")),
-        ({"mnli": {"0": 1}}, ("mnli", "cola, sst2")),
-        ({"rte": {"0": 1, "2": 1}}, ("rte", "4 rows", 2, "1, 3")),
-        ({"rte": dict.fromkeys("01234", 1)}, ("rte", "4 rows", 5)),
         ({"rte": dict.fromkeys("0123", 2)}, ("row 0", "rte", 2, "entailment, not_entailment")),
         ({"rte": dict.fromkeys("0123", 0.5)}, ("row 0", "rte", 0.5)),
         ({"rte": dict.fromkeys("0123", float("nan"))}, ("row 0", "rte", "nan")),
         ({"stsb": dict.fromkeys("0123", float("nan"))}, ("row 0", "stsb", "nan", "finite")),
     ],
 )
-def test_errors_name_missing_and_wrong_predictions(few, tmp_path, change, message):
-    given = {name: found for name, found in {**predicted(), **change}.items() if found is not None}
+def test_errors_name_wrong_predictions(few, tmp_path, change, message):
     with pytest.raises(UserError, match=mentioning(*message)):
-        write_submission(tmp_path / "glue.zip", given)
+        write_submission(tmp_path / "glue.zip", {**predicted(), **change})
     assert not list(tmp_path.iterdir())
 
 
@@ -99,6 +95,15 @@ def test_a_number_below_the_range_is_clipped(few, tmp_path):
     assert read(tmp_path / "glue.zip")["STS-B.tsv"].split("\n")[1:3] == ["0\t0.000000", "1\t0.123457"]
 
 
-def test_a_repeated_row_is_named(few):
-    with pytest.raises(UserError, match=mentioning("row 1", "rte", "twice")):
-        check_rows("rte", ["0", "1", "1", "2"])
+def test_missing_and_unknown_test_sets_are_named():
+    with pytest.raises(UserError, match=mentioning("predictions", "qqp, ax")):
+        check_files([name for name in submission.FILES if name not in ("ax", "qqp")], "predicted")
+    with pytest.raises(UserError, match=mentioning("mnli", "cola, sst2")):
+        check_files([*submission.FILES, "mnli"], "majority")
+
+
+@pytest.mark.parametrize(("keys", "named"), [("02", "1, 3"), ("01234", "4"), ("0112", "3, 1")])
+def test_missing_repeated_and_unknown_rows_are_named(few, keys, named):
+    check_rows("rte", list("3120"))
+    with pytest.raises(UserError, match=mentioning("rte", "4 rows", named)):
+        check_rows("rte", list(keys))
