@@ -4,10 +4,7 @@ import functools
 import hashlib
 import logging
 import os
-import sys
-import tokenize
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +16,6 @@ import numpy as np
 from bertzoo.conversion import tensors
 from bertzoo.core import atomic, lock
 from bertzoo.core.config import plain
-from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.tokenizers.tokenizer import label
@@ -463,44 +459,40 @@ def teacher_vectors(
 ) -> np.ndarray:
     """Return the teacher's vectors of texts, (T,E) float16, as a memory map of a file in `folder`.
 
-    The file's name has a hash of the teacher, the texts and the row length. A later call reads the file; after a kill,
-    it goes on after the last part. A file of another shape or type is computed again. The teacher computes in the run's
-    number format, with its own tokenizer. Raises WriteError for a full disk.
+    The file's name has a hash of the teacher, the texts and the row length. A later call reads the file; one of another
+    size is computed again. The suffix .part marks unfinished rows: after a kill, a call appends the missing ones. The
+    teacher computes in the run's number format, with its own tokenizer. Raises WriteError for a full disk.
     """
     longest = min(recipe.max_length, teacher.model.max_positions)
     shape = (len(texts), teacher.head.width(teacher.model))
-    name = f"vectors-{_fingerprint(teacher, texts, longest, recipe.compute.dtype)[:16]}.npy"
-    file, part, progress = (folder / f"{name}{end}" for end in ("", ".part", ".part.json"))
-    if (stored := _mapped(file, shape)) is not None:
-        return stored
-    with _only_writer(file):
-        if (stored := _mapped(file, shape)) is not None:  # another process has written it
-            return stored
-        if os.path.lexists(file):
+    row = shape[1] * np.dtype(np.float16).itemsize  # bytes of a vector
+    name = f"vectors-{_fingerprint(teacher, texts, longest, recipe.compute.dtype)[:16]}.f16"
+    file, part = folder / name, folder / f"{name}.part"
+    with lock.wait_for(file):
+        size = file.stat().st_size if file.is_file() else None
+        if size is not None and size != len(texts) * row:
             _LOG.warning(f"{file} is damaged, so its vectors are computed again")
-        done = _count_done(part, progress, shape)
-        _LOG.info(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
-        try:
-            if not done:
-                _write_zeros(part, progress, shape)
-            array = np.lib.format.open_memmap(part, "r+")
+        if size != len(texts) * row:
+            done = min(part.stat().st_size // row, len(texts)) if part.is_file() else 0
+            _LOG.info(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
             model = EmbeddingModel(
                 **{"path": folder, "pretrained": teacher, "tokenizer": teacher.tokenizer, "recipe": recipe},
                 **{"task_name": "", "max_length": longest, "mesh": mesh},
             )
-            for start in range(done, len(texts), _PART):
-                array[start : start + _PART] = model.embed(texts[start : start + _PART])
-                array.flush()
-                atomic.write_json(progress, {"texts": min(start + _PART, len(texts))})
-            del array
-            part.replace(file)
-        except OSError as error:
-            raise atomic.WriteError(
-                f"{file} was not written: {error.strerror or error}. Correct this, or set embedding.vectors_dir to "
-                "another folder."
-            ) from error
-        progress.unlink()
-    return np.load(file, mmap_mode="r")
+            try:
+                with part.open("ab") as out:
+                    out.truncate(done * row)  # of a vector, a kill may leave the beginning
+                    for start in range(done, len(texts), _PART):
+                        out.write(model.embed(texts[start : start + _PART]).astype(np.float16).tobytes())
+                        out.flush()
+                        os.fsync(out.fileno())
+                part.replace(file)
+            except OSError as error:
+                raise atomic.WriteError(
+                    f"{file} was not written: {error.strerror or error}. Correct this, or set embedding.vectors_dir to "
+                    "another folder."
+                ) from error
+    return np.memmap(file, np.float16, "r", shape=shape)
 
 
 def _fingerprint(teacher: Any, texts: Sequence[str], longest: int, dtype: str) -> str:
@@ -513,57 +505,3 @@ def _fingerprint(teacher: Any, texts: Sequence[str], longest: int, dtype: str) -
         data = text.encode(errors="surrogatepass")
         sha.update(len(data).to_bytes(8, "little") + data)
     return sha.hexdigest()
-
-
-@contextmanager
-def _only_writer(file: Path) -> Iterator[None]:
-    """Wait until no other process writes `file`, then hold its lock in this context, and remove the lock file."""
-    path = file.with_name(file.name + lock.NAME)
-    with lock.hold(path, str(file), patience=sys.maxsize):
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _mapped(file: Path, shape: tuple[int, int]) -> np.ndarray | None:
-    """Return a memory map of a file of float16 numbers of a shape, or None if it is missing or holds something else."""
-    try:
-        array = np.lib.format.open_memmap(file, "r")
-    except (FileNotFoundError, ValueError, SyntaxError, tokenize.TokenError):  # numpy parses the header as Python
-        return None
-    return array if array.dtype == np.float16 and array.shape == shape else None
-
-
-def _count_done(part: Path, progress: Path, shape: tuple[int, int]) -> int:
-    """Return how many vectors an unfinished file holds; 0 if the files do not fit, or are links."""
-    if not os.path.lexists(part) and not os.path.lexists(progress):
-        return 0
-    try:
-        done = read_json(progress, {"texts": int})["texts"]
-    except (FileNotFoundError, DocumentError):
-        done = 0
-    if 0 < done <= shape[0] and not part.is_symlink() and _mapped(part, shape) is not None:
-        return done
-    _LOG.warning(f"{part} holds no usable vectors, so they are computed from the start")
-    return 0
-
-
-def _write_zeros(part: Path, progress: Path, shape: tuple[int, int]) -> None:
-    """Write a file of an array of float16 zeros; raises OSError if the disk is full.
-
-    A write to a memory map whose file has holes would kill the process instead.
-    """
-    progress.unlink(missing_ok=True)
-    part.unlink(missing_ok=True)  # a link there would redirect the writes to another file
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float16)), "fortran_order": False, "shape": shape}
-    try:
-        with part.open("xb") as out:
-            np.lib.format.write_array_header_1_0(out, header)
-            for start in range(0, shape[0], _PART):
-                out.write(bytes(2 * shape[1] * min(_PART, shape[0] - start)))
-            out.flush()
-            os.fsync(out.fileno())
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
