@@ -34,7 +34,7 @@ from bertzoo.tasks import readers, squad
 pytestmark = pytest.mark.slow
 LITERT = importlib.util.find_spec("litert_converter") is not None
 Check = Callable[[Path], object]
-INDEX = ["index.json", "vectors.npy", "bits.npy", "texts.jsonl"]
+INDEX = ["index.json", "vectors.raw", "bits.raw", "texts.jsonl"]
 SENTENCES = ["modules.json", "1_Pooling/config.json", "config_sentence_transformers.json", "sentence_bert_config.json"]
 
 

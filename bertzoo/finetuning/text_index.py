@@ -1,16 +1,17 @@
 """An index of texts: vectors as float32, int8 or bits, memory-mapped, and the texts nearest to a query.
 
-A directory holds index.json (model, sizes), vectors.npy (N,E), with bits also bits.npy (N,E/8), and texts.jsonl.
+A directory holds index.json (model, sizes), texts.jsonl, and the rows of numbers without a header: vectors.raw (N,E)
+and, with bits, bits.raw (N,E/8).
 """
 
 import json
 import logging
-import tokenize
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,9 +24,9 @@ from bertzoo.tasks import fields
 
 _LOG = logging.getLogger(__name__)
 
-_DESCRIPTION, _VECTORS, _BITS, _TEXTS = "index.json", "vectors.npy", "bits.npy", "texts.jsonl"
+_DESCRIPTION, _VECTORS, _BITS, _TEXTS = "index.json", "vectors.raw", "bits.raw", "texts.jsonl"
 _FIELDS = {
-    **{"version": Literal[1], "model": str, "vectors_sha256": str, "texts": int, "size": int},
+    **{"version": Literal[2], "model": str, "vectors_sha256": str, "texts": int, "size": int},
     **{"precision": Precision, "prompt": str, "long": Long},
 }
 _ADVICE = "Build the index again."
@@ -33,9 +34,6 @@ _PART = 65_536  # vectors that are compared with the queries at once
 _RESCORED = 10  # with bits: candidates for each result, which the int8 vectors order
 _LEAST = 100  # least number of candidates
 _QUERIES = 64  # queries that are compared at once
-_CHUNK = 1 << 20  # bytes of the texts that are read at once
-# What numpy raises for the header of a hostile .npy.
-_DAMAGE = (OSError, ValueError, TypeError, EOFError, SyntaxError, OverflowError, RecursionError, MemoryError)
 
 
 class Hit(NamedTuple):
@@ -48,16 +46,13 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """An opened index. vectors: (N,E), float32 or int8. bits: (N,E/8) uint8, or None. file: N lines of JSON, the texts.
+    """An opened index. vectors: (N,E), float32 or int8. bits: (N,E/8) uint8, or None. lines: the texts as JSON, (N)."""
 
-    starts: the byte at which each line begins, and the size of the file, (N+1,).
-    """
-
+    directory: Path
     description: dict[str, Any]
     vectors: np.ndarray
     bits: np.ndarray | None
-    file: Path
-    starts: np.ndarray
+    lines: list[bytes]
 
     @property
     def size(self) -> int:
@@ -66,13 +61,10 @@ class Index:
 
     def text(self, row: int) -> str:
         """Return the text `row`; raises UserError if its line is damaged."""
-        place = f"{self.file} line {row + 1}"
+        place = f"{self.directory / _TEXTS} line {row + 1}"
         try:
-            with self.file.open("rb") as file:
-                file.seek(int(self.starts[row]))
-                line = file.read(int(self.starts[row + 1] - self.starts[row]))
-            return fields.text(parse_json(line.removesuffix(b"\n"), str), place, "text")
-        except (OSError, ValueError) as error:
+            return fields.text(parse_json(self.lines[row], str), place, "text")
+        except ValueError as error:
             raise UserError(f"{place} is damaged ({error}). {_ADVICE}") from error
 
     def check_model(self, model: EmbeddingModel) -> None:
@@ -105,7 +97,7 @@ class Index:
                 best = _best(scores, top)
                 found.append((scores[best], rows[best]))
         if not all(np.isfinite(scores).all() for scores, _ in found):
-            raise UserError(f"a cosine of {self.file.with_name(_VECTORS)} and a query is not finite. {_ADVICE}")
+            raise UserError(f"a cosine of {self.directory / _VECTORS} and a query is not finite. {_ADVICE}")
         return [
             [Hit(int(row), float(score), self.text(row)) for score, row in zip(*hits, strict=True)] for hits in found
         ]
@@ -168,13 +160,12 @@ def build_index(
     """
     if not texts:
         raise UserError("there are no texts to index. Give at least one.")
-    width = size or model.width
     description = {
-        "version": 1,
+        "version": 2,
         "model": model_name(str(model.path)),
         "vectors_sha256": model.fingerprint,
         "texts": len(texts),
-        "size": width,
+        "size": size or model.width,
         "precision": precision,
         "prompt": prompt,
         "long": long,
@@ -185,11 +176,7 @@ def build_index(
         done = longer = 0
         with ExitStack() as stack:
             vectors = stack.enter_context((folder / _VECTORS).open("wb"))
-            _write_header(vectors, (len(texts), width), stored)
-            bits = None
-            if precision == "binary":
-                bits = stack.enter_context((folder / _BITS).open("wb"))
-                _write_header(bits, (len(texts), -(-width // 8)), "uint8")
+            bits = stack.enter_context((folder / _BITS).open("wb")) if precision == "binary" else None
             for part, cut in model.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size):
                 if not np.isfinite(part).all():
                     raise UserError(f"{model.path} gives a vector that is not finite. Use another model.")
@@ -207,12 +194,6 @@ def build_index(
     return description
 
 
-def _write_header(file: BinaryIO, shape: tuple[int, int], dtype: str) -> None:
-    """Begin a .npy file. Its vectors follow by writes, because a full disk kills a process that writes a memory map."""
-    description = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, description)
-
-
 def read_index(directory: Path) -> Index:
     """Open an index; raises UserError if a file is missing or damaged, or does not fit the others."""
     if not (directory / _DESCRIPTION).is_file():
@@ -225,45 +206,18 @@ def read_index(directory: Path) -> Index:
     if count < 1 or size < 1:
         raise UserError(f"{directory / _DESCRIPTION} has texts = {count} and size = {size}, not 1 or more. {_ADVICE}")
     stored = "int8" if binary else description["precision"]
-    vectors = _read_array(directory / _VECTORS, (count, size), stored)
-    bits = _read_array(directory / _BITS, (count, -(-size // 8)), "uint8") if binary else None
-    starts = _line_starts(directory / _TEXTS)
-    if len(starts) != count + 1:
-        raise UserError(f"{directory / _TEXTS} has {len(starts) - 1} texts, not {count}. {_ADVICE}")
-    return Index(description=description, vectors=vectors, bits=bits, file=directory / _TEXTS, starts=starts)
+    vectors = _map(directory / _VECTORS, (count, size), stored)
+    bits = _map(directory / _BITS, (count, -(-size // 8)), "uint8") if binary else None
+    texts = directory / _TEXTS
+    lines = texts.read_bytes().split(b"\n") if texts.is_file() else []
+    if len(lines) != count + 1 or lines[-1]:
+        raise UserError(f"{texts} has not the {count:,} lines of the index. {_ADVICE}")
+    return Index(directory=directory, description=description, vectors=vectors, bits=bits, lines=lines[:-1])
 
 
-def _line_starts(path: Path) -> np.ndarray:
-    """Return the bytes at which the lines of a file begin, and the file's size; a text may hold other line breaks."""
-    starts, size = [np.zeros(1, np.int64)], 0
-    _check_file(path)
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                starts.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")) + size + 1)
-                size += len(chunk)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error}). {_ADVICE}") from error
-    found = np.concatenate(starts)
-    if found[-1] != size:
-        raise UserError(f"{path} is damaged: its last line has no end. {_ADVICE}")
-    return found
-
-
-def _read_array(path: Path, shape: tuple[int, int], dtype: str) -> np.ndarray:
-    """Map a .npy file; raises UserError unless it holds exactly an array of this shape and type."""
-    _check_file(path)
-    try:
-        array = np.lib.format.open_memmap(path, "r")
-    except (*_DAMAGE, tokenize.TokenError) as error:
-        raise UserError(f"{path} is damaged ({error}). {_ADVICE}") from error
-    if array.shape != shape or array.dtype != np.dtype(dtype) or not array.flags.c_contiguous:
-        raise UserError(f"{path} holds {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}. {_ADVICE}")
-    if (size := path.stat().st_size) != (expected := array.offset + array.nbytes):
-        raise UserError(f"{path} has {size:,} bytes, not {expected:,}. {_ADVICE}")
-    return array
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        raise UserError(f"{path} is missing, or no file. {_ADVICE}")
+def _map(path: Path, shape: tuple[int, int], dtype: str) -> np.ndarray:
+    """Map a file of an array's numbers; raises UserError if it is missing or has another size."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if not path.is_file() or path.stat().st_size != size:
+        raise UserError(f"{path} is no file of {size:,} bytes. {_ADVICE}")
+    return np.memmap(path, dtype, "r", shape=shape)

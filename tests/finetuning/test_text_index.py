@@ -220,16 +220,6 @@ def rewrite(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def header(folder: Path, text: bytes) -> None:
-    path = folder / "vectors.npy"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + path.read_bytes()[128:])
-
-
-def archive(folder: Path) -> None:
-    with (folder / "vectors.npy").open("wb") as file:
-        np.savez(file, vectors=np.zeros((9, 16), np.int8))
-
-
 def pipe(folder: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -237,31 +227,27 @@ def pipe(folder: Path, name: str) -> None:
 
 def not_finite(folder: Path) -> None:
     rewrite(folder, precision="float32")
-    np.save(folder / "vectors.npy", np.full((9, 16), np.nan, np.float32))
+    (folder / "vectors.raw").write_bytes(np.full((9, 16), np.nan, np.float32).tobytes())
 
 
 def hostile_text(folder: Path, line: str) -> None:
     (folder / "texts.jsonl").write_text((line + "\n") * 9)
 
 
-_SHAPE = "{'descr': '|i1', 'fortran_order': False, 'shape': (%s, 16), }\n"
 HOSTILE = {
-    "an empty file": (lambda folder: (folder / "vectors.npy").write_bytes(b""), "vectors.npy"),
-    "no file": (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy"),
-    "objects": (lambda folder: np.save(folder / "vectors.npy", np.array([{}]), allow_pickle=True), "vectors.npy"),
-    "an archive": (archive, "vectors.npy"),
-    "a vast shape": (lambda folder: header(folder, (_SHAPE % 10**30).encode()), "vectors.npy"),
-    "a header of code": (lambda folder: header(folder, b"__import__('os')\n"), "vectors.npy"),
-    "a header of brackets": (lambda folder: header(folder, b"(" * 9000), "vectors.npy"),
+    "an empty file": (lambda folder: (folder / "vectors.raw").write_bytes(b""), "vectors.raw"),
+    "no file": (lambda folder: (folder / "vectors.raw").unlink(), "vectors.raw"),
+    "a longer file": (lambda folder: (folder / "vectors.raw").write_bytes(b"0" * (9 * 16 + 1)), "vectors.raw"),
+    "a vast size": (lambda folder: rewrite(folder, size=10**30), "vectors.raw"),
     **{f"a pipe {name}": (lambda folder, name=name: pipe(folder, name), name)
-       for name in ("vectors.npy", "texts.jsonl", "index.json")},
+       for name in ("vectors.raw", "texts.jsonl", "index.json")},
     "no texts": (lambda folder: rewrite(folder, texts=0), "texts"),
     "negative texts": (lambda folder: rewrite(folder, texts=-9), "texts"),
     "no dimensions": (lambda folder: rewrite(folder, size=0), "size"),
     "an unknown long": (lambda folder: rewrite(folder, long="zzz"), "long"),
     "an unknown precision": (lambda folder: rewrite(folder, precision="int4"), "precision"),
-    "another version": (lambda folder: rewrite(folder, version=2), "version"),
-    "NaN": (not_finite, "vectors.npy"),
+    "another version": (lambda folder: rewrite(folder, version=1), "version"),
+    "NaN": (not_finite, "vectors.raw"),
     "half of a surrogate pair": (lambda folder: hostile_text(folder, '"\\ud800"'), "texts.jsonl"),
     "a number": (lambda folder: hostile_text(folder, "7"), "texts.jsonl"),
     "not JSON": (lambda folder: hostile_text(folder, "x"), "texts.jsonl"),
@@ -298,11 +284,11 @@ def test_an_index_on_a_full_disk(place: Path, tmp_path, monkeypatch):
     model, sizes = open_embedding_model(place / "run"), []
 
     def measure(line: str) -> None:
-        sizes.extend(file.stat().st_size for file in tmp_path.rglob("vectors.npy"))
+        sizes.extend(file.stat().st_size for file in tmp_path.rglob("vectors.raw"))
 
     monkeypatch.setattr(text_index._LOG, "info", measure)
     build_index(model, TEXTS, tmp_path / "index", precision="float32")
-    assert sizes[0] < (tmp_path / "index" / "vectors.npy").stat().st_size == 128 + len(TEXTS) * 16 * 4
+    assert sizes[0] < (tmp_path / "index" / "vectors.raw").stat().st_size == len(TEXTS) * 16 * 4
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
     try:
