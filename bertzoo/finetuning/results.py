@@ -3,28 +3,26 @@
 import csv
 import io
 import json
-import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bertzoo.core import tables
-from bertzoo.core.documents import fitting, read_json
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.kind import FINETUNE, RESULTS
 from bertzoo.tasks.metrics import is_threshold
 
-VERSION = 1
 OWN = "own"  # the task of the user's own files
-POINTS = ("accuracy", "f1", "matthews", "pearson", "spearman", "exact", "exact_match")
-POINTS += ("best_exact", "best_f1")  # metrics of at most 100, as papers print them
+_ADVICE = "Run the same bertzoo finetune again."
 Scores = Mapping[str, Mapping[str, float]]  # by split and metric, in points
 _RESULTS = {
+    "version": Literal[1],
     "task": str,
     "model": {"kind": str, "parameters": int},
     "from": str,
@@ -125,54 +123,20 @@ def read_run(path: Path, place: Path) -> FinishedRun:
     file = path / RESULTS
     if not file.is_file():
         raise UserError(f"{path} is unfinished: it has no {RESULTS} yet. Run the same command again to resume it.")
-    results = _load(file)
-    if results.get("version") != VERSION:
-        raise UserError(
-            f"{file} has version {results.get('version')}, but this bertzoo reads version {VERSION}. Run the same "
-            "bertzoo finetune again."
-        )
-    try:
-        fitting(results, _RESULTS)
-        return FinishedRun(
-            path=path,
-            place=place,
-            task=results["task"],
-            kind=results["model"]["kind"],
-            parameters=results["model"]["parameters"],
-            origin=_origin(path, results["from"]),
-            config=results["config"],
-            seeds=_scores([seed["scores"] for seed in results["seeds"]]),
-            chosen_scores=[float(seed["score"]) for seed in results["seeds"]],
-            epochs=[seed["epoch"] for seed in results["seeds"]],
-            collapsed=sum(seed["collapsed"] for seed in results["seeds"]),
-        )
-    except ValueError as error:
-        raise UserError(f"{file} is damaged: {error}. Run the same bertzoo finetune again.") from error
-
-
-def _load(file: Path, pattern: Any = dict) -> dict[str, Any]:
-    try:
-        return read_json(file, pattern)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{file} is damaged: it cannot be read ({error}). Run the same bertzoo finetune again."
-        ) from error
-
-
-def _scores(seeds: Sequence[Scores]) -> Sequence[Scores]:
-    """Return the scores of all seeds; raises ValueError if they are not all the same possible scores."""
-    if not seeds:
-        raise ValueError("seeds is empty, but a finished run has at least one")
-    for split, name in sorted({(split, name) for seed in seeds for split, scores in seed.items() for name in scores}):
-        values = [seed.get(split, {}).get(name) for seed in seeds]
-        for index, value in enumerate(values):
-            where = f"seeds[{index}].scores.{split}.{name}"
-            if value is None:
-                held = next(i for i, other in enumerate(values) if other is not None)
-                raise ValueError(f"{where} is missing, but seeds[{held}] has {values[held]}")
-            if not math.isfinite(value) or (name in POINTS and abs(value) > 100):
-                raise ValueError(f"{where} = {value} is not a possible score")
-    return seeds
+    results = read_json(file, _RESULTS, _ADVICE)
+    return FinishedRun(
+        path=path,
+        place=place,
+        task=results["task"],
+        kind=results["model"]["kind"],
+        parameters=results["model"]["parameters"],
+        origin=_origin(path, results["from"]),
+        config=results["config"],
+        seeds=[seed["scores"] for seed in results["seeds"]],
+        chosen_scores=[float(seed["score"]) for seed in results["seeds"]],
+        epochs=[seed["epoch"] for seed in results["seeds"]],
+        collapsed=sum(seed["collapsed"] for seed in results["seeds"]),
+    )
 
 
 def _origin(path: Path, source: str, depth: int = 8) -> str:
@@ -181,10 +145,10 @@ def _origin(path: Path, source: str, depth: int = 8) -> str:
     path: the run. source: the model named in the run's results.json; a model named in the run's run.json replaces it.
     """
     if (record := path / "run.json").is_file():
-        source = _load(record, {"from?": {"path?": str}}).get("from", {}).get("path", source)
+        source = read_json(record, {"from?": {"path?": str}}, _ADVICE).get("from", {}).get("path", source)
     for folder in (Path(source), *list(Path(source).parents)[:2]):  # source is the run, its model/ or seed-0/model
         if depth and (folder / RESULTS).is_file() and folder.resolve() != path.resolve():
-            return _origin(folder, _load(folder / RESULTS, {"from": str})["from"], depth - 1)
+            return _origin(folder, read_json(folder / RESULTS, {"from": str}, _ADVICE)["from"], depth - 1)
     return str(Path(source).relative_to(Path.cwd())) if Path(source).is_relative_to(Path.cwd()) else source
 
 
