@@ -4,7 +4,7 @@ MODEL is a pretraining run, a fine-tuning run (its best seed), RUN/seed-N, a mod
 for labels, questions or vectors of texts, or a file that `bertzoo convert` wrote, which runs in the runtime of its
 format. A model that embeds texts is scored on stsb, on its own pairs, or on --task=sts, pair_classification or
 clustering with --input=FILE (columns sentence1, sentence2, score; or text, label), or --task=retrieval with
---data_dir=DIR (corpus.jsonl, queries.jsonl, qrels/test.tsv), or, where the package mteb is installed, --task=mteb:NAME.
+--data_dir=DIR (corpus.jsonl, queries.jsonl, qrels/test.tsv).
 
 examples:
   bertzoo evaluate runs/demo

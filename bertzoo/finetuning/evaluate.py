@@ -11,7 +11,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.embedding import EmbeddingTask
-from bertzoo.finetuning.embedding_scores import MTEB, SCORERS, score_embeddings, score_mteb
+from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
 from bertzoo.finetuning.entities import EntityTask
 from bertzoo.finetuning.labels import LabelSplit, LabelTask
 from bertzoo.finetuning.multi_task import MultiTask, head_recipe
@@ -162,15 +162,14 @@ def evaluate_split(
     ece: of a classifier, the expected calibration error in points (`tasks.decision.reliability`).
     loss: the mean loss.
     collapsed: whether all predictions are equal.
-    The tasks of `embedding_scores.SCORERS` and of mteb, for a model that embeds texts, have no loss and no `collapsed`.
+    The tasks of `embedding_scores.SCORERS`, for a model that embeds texts, have no loss and no `collapsed`.
     Raises UserError if the split has no labels.
     """
     if output is not None and model.kind != "span":
         raise UserError(f"output = {output} applies only to answers, but {model.path} gives none. Leave output out.")
-    if model.kind == "embedding" and (task in SCORERS or task.startswith(MTEB)):
-        score = score_embeddings if task in SCORERS else score_mteb
+    if model.kind == "embedding" and task in SCORERS:
         embedder = EmbeddingModel(**vars(model))
-        return score(embedder, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
+        return score_embeddings(embedder, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
     model, split = (_on_file(model, input), "test") if input else (model, split or "dev")

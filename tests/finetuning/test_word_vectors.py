@@ -140,7 +140,7 @@ def test_a_table_has_no_attention(table: Path, tmp_path, capsys):
 
 
 def test_vectors_have_no_answers_to_write(place: Path, tmp_path):
-    for task in ("", "sts", "clustering", "mteb:STSBenchmark"):
+    for task in ("", "sts", "clustering"):
         with pytest.raises(UserError, match=mentioning("output =", "answers")):
             evaluate_split(load_task_model(place / "run"), task=task, input="rows.csv", output=tmp_path)
 
