@@ -13,13 +13,6 @@ _GREATEST = 3.4e38  # about the largest float32, the type of numeric labels
 
 def text(cell: Any, place: str, column: str) -> str:
     """Return a cell as text, which may be empty; raises UserError if the cell is not text."""
-    if isinstance(cell, bytes):
-        try:
-            cell = cell.decode()
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{place} is not UTF-8 text in the column {column!r}: {error.reason}. Convert the file to UTF-8."
-            ) from error
     if not isinstance(cell, str):
         raise UserError(f"{place} has {_shown(cell)} in the column {column!r}, not text. Use text or remove the row.")
     try:
@@ -44,7 +37,7 @@ def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) ->
     Raises UserError if the cell holds no label.
     """
     integer = isinstance(cell, numbers.Integral) and not isinstance(cell, bool)
-    # -1 stands for no label in Hugging Face's and TFDS's test splits.
+    # -1 stands for no label in Hugging Face's test splits.
     if cell is None or cell == "" or (integer and names and cell == -1):
         raise _missing(place, column)
     if integer and names:
@@ -57,7 +50,7 @@ def label_name(cell: Any, place: str, column: str, names: Sequence[str] = ()) ->
         return str(cell).lower()
     if integer:
         return str(int(cell))
-    if isinstance(cell, str | bytes):
+    if isinstance(cell, str):
         return text(cell, place, column)
     raise UserError(f"{place} has {_shown(cell)} in the column {column!r}. Use text or an integer as label.")
 

@@ -1,7 +1,7 @@
-"""GLUE (Wang et al. 2018): nine tasks and the diagnostic set, from GLUE's TSVs, Hugging Face's Parquet files or TFDS.
+"""GLUE (Wang et al. 2018): nine tasks and the diagnostic set, from GLUE's TSVs or Hugging Face's Parquet files.
 
-A directory's files decide between TSV and Parquet; `tfds:glue` selects TFDS. Labels are matched by name, since the
-sources number them differently. Quotation marks in TSVs have no meaning. Rows of train and dev with too few or too
+A directory's files decide between TSV and Parquet. Labels are matched by name, since the sources number them
+differently. Quotation marks in TSVs have no meaning. Rows of train and dev with too few or too
 many columns are skipped and counted; ELECTRA's code skips only rows with too few, and cuts a text at an extra tab.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.data.sources import tfds
 from bertzoo.tasks import fields, readers
 from bertzoo.tasks.readers import DataTable
 from bertzoo.tasks.task import Example, Label, SplitExamples, Task
@@ -21,7 +20,7 @@ from bertzoo.tasks.task import Example, Label, SplitExamples, Task
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
 NLI = ("contradiction", "entailment", "neutral")  # BERT's and ELECTRA's order
-_HUB_NLI = ("entailment", "neutral", "contradiction")  # in the order of Hugging Face's and TFDS's integers
+_HUB_NLI = ("entailment", "neutral", "contradiction")  # in the order of Hugging Face's integers
 _TWO = ("sentence1", "sentence2")
 _NLI_LABELS: dict[str, Any] = {"labels": NLI, "hub_names": _HUB_NLI, "hub_labels": _HUB_NLI}
 _ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILMENT, "hub_labels": ENTAILMENT}
@@ -29,7 +28,7 @@ _ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "hub_names": ENTAILM
 
 @dataclass(frozen=True, kw_only=True)
 class GlueLayout:
-    """The files, columns and labels of a task in GLUE's TSV files and on the "hub" (Hugging Face and TFDS).
+    """The files, columns and labels of a task in GLUE's TSV files and on the hub (Hugging Face).
 
     folders: names of the task's folder, in upper or lower case.
     tsv: columns of the texts in a TSV.
@@ -154,14 +153,10 @@ class _Reader:
         splits = (*layout.train, *layout.dev, *layout.test)
         if split not in splits:
             raise UserError(f"split = {split!r} does not exist in {layout.name}. Use one of {', '.join(splits)}.")
-        hub = layout.hub, "label" if labelled else None, "idx"
-        if str(directory).startswith(tfds.PREFIX):
-            read = self._read([readers.read_tfds(_dataset(layout, str(directory)), _hub_split(split))], *hub)
-            # A prepared data set is shuffled; `idx` restores the order of the files.
-            return read._replace(examples=sorted(read.examples, key=lambda example: int(example.key)))
         files = _find(layout, split, on_disk(directory, "data_dir", "Copy the files to this machine."))
         if files[0].suffix == readers.PARQUET:
-            return self._read([readers.read_table(path) for path in files], *hub)
+            target = "label" if labelled else None
+            return self._read([readers.read_table(path) for path in files], layout.hub, target, "idx")
         if not labelled:
             return self._read([readers.read_table(files[0])], layout.tsv_test or layout.tsv, None, layout.tsv_key)
         table = readers.read_table(files[0], header=not layout.width)
@@ -213,20 +208,8 @@ class _Reader:
 
 
 def _hub_split(split: str) -> str:
-    """Return Hugging Face's and TFDS's name of a split."""
+    """Return Hugging Face's name of a split."""
     return split.replace("dev", "validation")
-
-
-def _dataset(layout: GlueLayout, source: str) -> str:
-    """Return the name of a task's TFDS data set, such as glue/cola or glue/cola:2.0.0.
-
-    source: data_dir, such as tfds:glue, tfds:glue/cola or tfds:glue/cola:2.0.0.
-    """
-    builder, _, rest = source.removeprefix(tfds.PREFIX).partition("/")
-    config = rest.partition(":")[0]
-    if config not in ("", layout.name):
-        raise UserError(f"{source} is the data set of {config}, not of {layout.name}. Remove /{config}.")
-    return f"{builder}/{rest or layout.name}"
 
 
 def _find(layout: GlueLayout, split: str, root: Path) -> list[Path]:
@@ -244,8 +227,7 @@ def _find(layout: GlueLayout, split: str, root: Path) -> list[Path]:
             return tsv[:1] or parquet
     raise UserError(
         f"{root} holds no {split} split of {layout.folders[0]}. Add GLUE's {layout.folders[0]}/{split}.tsv"
-        f" ({_described(layout, split)}) or Hugging Face's {layout.name}/{hub}-00000-of-00001.parquet, or set data_dir"
-        f" to {tfds.PREFIX}glue."
+        f" ({_described(layout, split)}) or Hugging Face's {layout.name}/{hub}-00000-of-00001.parquet."
     )
 
 

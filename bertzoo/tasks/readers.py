@@ -1,4 +1,4 @@
-"""Read tables: TSV, CSV, JSONL, Parquet, files of one word a line (CoNLL), and data sets of TFDS."""
+"""Read tables: TSV, CSV, JSONL, Parquet, and files of one word a line (CoNLL)."""
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from bertzoo.core.documents import DocumentError, fitting, parse_json
 from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.core.paths import on_disk
-from bertzoo.data.sources import tfds
 
 FEW, MANY = "fewer columns than the header", "more columns than the header"
 PARQUET = ".parquet"
@@ -91,25 +88,6 @@ def _file(name: Path | str, kind: str) -> Path:
     if not path.is_file():
         raise UserError(f"the file {path} does not exist. Correct the name.")
     return path
-
-
-def read_tfds(name: str, split: str) -> DataTable:
-    """Open a split of a prepared TensorFlow Datasets data set; raises CorpusError if the split is missing."""
-    examples = tfds.open_split(name, split)
-    features = dict(examples.dataset_info.features)
-
-    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
-        for number in range(len(examples)):
-            example = examples[number]
-            yield TableRow(number + 1, [_plain(example[column]) for column in columns])
-
-    names = {column: tuple(feature.names) for column, feature in features.items() if hasattr(feature, "names")}
-    return DataTable(f"{tfds.PREFIX}{name} {split}", "example", tuple(features), rows, names)
-
-
-def _plain(cell: Any) -> Any:
-    """Convert a NumPy scalar to a Python number, text or bytes; return other cells unchanged."""
-    return cell.item() if isinstance(cell, np.ndarray | np.generic) and cell.ndim == 0 else cell
 
 
 def _first(path: Path, records: Iterator[T]) -> T:

@@ -1,4 +1,4 @@
-"""Read the questions of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018) from JSON, Parquet or TFDS."""
+"""Read the questions of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018) from JSON or Parquet."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -8,12 +8,11 @@ from bertzoo.core.documents import DocumentError, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.hashes import is_heldout
-from bertzoo.data.sources import tfds
 from bertzoo.tasks import fields, readers
 
 Version = Literal["1.1", "2.0"]
 _JSON = {"train": "train-v{}.json", "dev": "dev-v{}.json"}
-_PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's and TFDS's names of the splits
+_PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's names of the splits
 
 
 class Answer(NamedTuple):
@@ -51,20 +50,14 @@ class Question(NamedTuple):
 def load_squad(source: Path | str, split: Literal["train", "dev"], version: Version) -> list[Question]:
     """Return the questions of a split, in the order of the file.
 
-    source: a file, a directory with the published JSON or Parquet files, or `tfds:squad`. Raises UserError if the file
-    is missing or damaged, or if its questions do not fit `version`: 1.1 has no unanswerable question, 2.0 has some.
+    source: a file, or a directory with the published JSON or Parquet files. Raises UserError if the file is missing or
+    damaged, or if its questions do not fit `version`: 1.1 has no unanswerable question, 2.0 has some.
     """
-    if str(source).startswith(tfds.PREFIX):
-        origin, questions = source, _read_tfds(str(source), split)
-    else:
-        origin = _find(
-            on_disk(source, "the data set", "Copy the files to this machine and name the copy."), split, version
-        )
-        questions = read_questions(origin)
+    file = _find(on_disk(source, "the data set", "Copy the files to this machine and name the copy."), split, version)
+    questions = read_questions(file)
     if version == "2.0" and not any(question.impossible for question in questions):
         raise UserError(
-            f"{origin} has only answerable questions, unlike SQuAD 2.0. Use the task squad1, or name a file of "
-            f"SQuAD 2.0 or {tfds.PREFIX}squad/v2.0."
+            f"{file} has only answerable questions, unlike SQuAD 2.0. Use the task squad1, or name a file of SQuAD 2.0."
         )
     if version == "1.1" and (first := next((q for q in questions if q.impossible), None)):
         raise UserError(f"{first.place} has no answer, which SQuAD 1.1 does not allow. Use the task squad2.")
@@ -178,24 +171,8 @@ def _text(table: Any, field: str, place: str) -> str:
     return fields.text(table.get(field) if isinstance(table, dict) else None, place, field)
 
 
-def _read_tfds(source: str, split: str) -> list[Question]:
-    """Return the questions of `tfds:squad` (version 2.0: `tfds:squad/v2.0`), read without TensorFlow."""
-    examples = tfds.open_split(source.removeprefix(tfds.PREFIX), _PARTS[split])
-    return check_questions(list(_from_rows((_decoded(row) for row in examples), source)), source)
-
-
-def _decoded(value: Any) -> Any:
-    """Return `value` with TFDS's bytes and arrays converted to text and lists, as JSON has them."""
-    if isinstance(value, dict):
-        return {name: _decoded(inner) for name, inner in value.items()}
-    if isinstance(value, bytes):
-        return value.decode(errors="surrogateescape")  # `_text` rejects surrogates, with the row's number
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return [_decoded(inner) for inner in value] if isinstance(value, list) else value
-
-
 def _from_rows(rows: Iterable[Any], origin: str) -> Iterator[Question]:
-    """Yield the questions in Hugging Face's or TFDS's rows; a row has a list of answer texts and a list of starts."""
+    """Yield the questions in Hugging Face's rows; a row has a list of answer texts and a list of starts."""
     for number, row in enumerate(rows):
         place = f"{origin} row {number}"
         answers = row.get("answers") if isinstance(row, dict) else None

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.data.sources import tfds
 from bertzoo.tasks import squad
 from bertzoo.tasks.answers import Answered, Decoding
 from bertzoo.tasks.squad import Question
@@ -90,7 +89,7 @@ class SpanTask:
         if heldout and split != "test":
             train, held = squad.hold_out(self.read("train", directory).examples, heldout)
             return SplitExamples(train if split == "train" else held)
-        return self.read("train" if split == "dev" and _is_file(directory) else split, directory)
+        return self.read("train" if split == "dev" and Path(directory).is_file() else split, directory)
 
     def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
         """Return the official scores of answers in percent: `exact_match` and `f1`.
@@ -108,15 +107,11 @@ class SpanTask:
         return "best_f1" if self.nulls else "f1"
 
 
-def _is_file(source: Path | str) -> bool:
-    return not str(source).startswith(tfds.PREFIX) and Path(source).is_file()
-
-
 def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], SplitExamples]:
     def read(split: SplitName, source: Path | str) -> SplitExamples:
         if split == "test":
             raise UserError(f"SQuAD {version} has no public test set. Use dev.")
-        if split == "dev" and _is_file(source):
+        if split == "dev" and Path(source).is_file():
             raise UserError(
                 f"data_dir = {source} is one file, which leaves no questions for scoring. Name a directory with "
                 "the train and dev files, or set squad.heldout."

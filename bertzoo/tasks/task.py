@@ -56,7 +56,7 @@ class Task:
     damaged (naming file and line).
     metrics: names in `METRICS` (metrics.py).
     labels: in the order of the logits, as the leaderboard spells them.
-    aliases: {name of a label on the hub (Hugging Face and TFDS): label}, such as {"positive": "1"}.
+    aliases: {name of a label on the hub (Hugging Face): label}, such as {"positive": "1"}.
     pair: whether examples have two texts.
     symmetric: whether the order of the two texts is irrelevant.
     range: limits of a regression's labels, to which predictions are clipped.

@@ -141,7 +141,7 @@ def test_text_that_is_not_utf8_raises(tmp_path):
 
 
 def test_the_error_of_a_missing_file_names_its_place(tmp_path):
-    wanted = ("CoLA/dev.tsv", "4 columns", "cola/validation-00000-of-00001.parquet", "tfds:glue")
+    wanted = ("CoLA/dev.tsv", "4 columns", "cola/validation-00000-of-00001.parquet")
     with pytest.raises(UserError, match=mentioning(tmp_path, "dev", *wanted)):
         GLUE["cola"].read("dev", tmp_path)
     with pytest.raises(UserError, match=mentioning(tmp_path / "nowhere", "QQP/test.tsv", "id", "question1, question2")):
@@ -159,11 +159,6 @@ def test_two_sources_in_one_place_raise(tmp_path):
     (tmp_path / "RTE" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=mentioning("RTE", "train.tsv", "train-00000-of-00001.parquet")):
         GLUE["rte"].read("train", tmp_path)
-
-
-def test_a_prepared_data_set_of_another_task_raises():
-    with pytest.raises(UserError, match=mentioning("tfds:glue/cola", "rte")):
-        GLUE["rte"].read("train", "tfds:glue/cola")
 
 
 def test_pairs_are_doubled_the_other_way_round(tmp_path):

@@ -3,13 +3,11 @@
 import json
 import time
 
-import numpy as np
 import pytest
 from asking import TOKENIZER, asked, published, question, write
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import UserError
-from bertzoo.data.sources import tfds
 from bertzoo.tasks import squad, windows
 
 NONE = {"id": "z", "question": "what is z?", "answers": [], "is_impossible": True}
@@ -103,41 +101,6 @@ def test_errors_name_missing_parts(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=mentioning(tmp_path, "2 files", "validation*.parquet")):
         squad.load_squad(tmp_path, "dev", "2.0")
-
-
-def test_rows_of_tfds_are_the_same_questions(tmp_path, monkeypatch):
-    """As TensorFlow Datasets gives them: bytes and arrays."""
-    file = write(tmp_path / "a.json", published("A cät.", asked("a", "cät", 2), NONE))
-    asked_for = []
-
-    def opened(name, split):
-        asked_for.append((name, split))
-        return [
-            {
-                "id": question.key.encode(),
-                "title": b"T",
-                "context": question.context.encode(),
-                "question": question.text.encode(),
-                "answers": {
-                    "text": np.array([answer.text.encode() for answer in question.answers], object),
-                    "answer_start": np.array([answer.start for answer in question.answers], np.int32),
-                },
-                "is_impossible": np.bool_(question.impossible),
-            }
-            for question in squad.read_questions(file)
-        ]
-
-    monkeypatch.setattr(tfds, "open_split", opened)
-    found = squad.load_squad("tfds:squad/v2.0", "dev", "2.0")
-    assert [q._replace(place="") for q in found] == [q._replace(place="") for q in squad.read_questions(file)]
-    assert found[0].place == "tfds:squad/v2.0 question a" and asked_for == [("squad/v2.0", "validation")]
-    monkeypatch.setattr(tfds, "open_split", lambda name, split: [{"id": b"a", "context": b"x"}])
-    with pytest.raises(UserError, match=mentioning("row 0", "answer_start")):
-        squad.load_squad("tfds:squad", "train", "1.1")
-    row = {"id": b"a", "context": b"\xff", "question": b"", "answers": {"text": [], "answer_start": []}}
-    monkeypatch.setattr(tfds, "open_split", lambda name, split: [row])
-    with pytest.raises(UserError, match=mentioning("row 0", "'context'")):
-        squad.load_squad("tfds:squad", "train", "1.1")
 
 
 def test_whole_articles_are_held_out():

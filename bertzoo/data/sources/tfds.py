@@ -64,8 +64,8 @@ def ranges(dataset: str, text_field: str) -> list[Range]:
     return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
 
 
-def open_split(dataset: str, split: str = SPLIT) -> Any:
-    """Return the examples of a split, as a sequence; contacts no network.
+def open_split(dataset: str) -> Any:
+    """Return the examples of the training split, as a sequence; contacts no network.
 
     Raises CorpusError if the name is wrong or the data set is not prepared on this machine, and UserError without
     TensorFlow Datasets.
@@ -75,7 +75,7 @@ def open_split(dataset: str, split: str = SPLIT) -> Any:
     with needs_extra(f"{PREFIX}{dataset}", "tfds"):
         import tensorflow_datasets  # pyright: ignore[reportMissingImports]
     try:
-        return tensorflow_datasets.data_source(dataset, split=split, download=False)
+        return tensorflow_datasets.data_source(dataset, split=SPLIT, download=False)
     except Exception as error:  # the library raises many types
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise CorpusError(
