@@ -24,7 +24,6 @@ from bertzoo.finetuning.embed import EmbeddingModel, unit_vectors
 from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
-    CLASSES_ONLY,
     Purpose,
     RowForm,
     TaskKind,
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 STSB = "stsb"
-# other heads' options
-_FOREIGN = ("dropout", "hidden", "pooler", "double_unordered", "reduction", "quantise", *CLASSES_ONLY)
 _PART = 16_384  # texts whose vectors are computed between two writes
 
 
@@ -236,10 +233,6 @@ class EmbeddingTask(TaskKind):
 
     def check(self) -> None:
         recipe, own = self.recipe, self.task
-        if field := changed_field(recipe.squad) and f"squad.{changed_field(recipe.squad)}":
-            raise ConfigError(f"{field} applies only to questions, not to head = 'embedding'. Remove it.")
-        if field := changed_field(recipe, _FOREIGN):
-            raise ConfigError(f"{field} does not apply to head = 'embedding'. Remove it.")
         if recipe.batch_size % recipe.accumulate:
             raise ConfigError(
                 f"accumulate = {recipe.accumulate} does not divide batch_size = {recipe.batch_size}. Use a divisor."
@@ -265,11 +258,9 @@ class EmbeddingTask(TaskKind):
         taught, labelled, contrastive = recipe.alpha < 1, recipe.alpha > 0, options.loss == "contrastive"
         rules = (
             (("l2", "directions", "relations", "vectors_dir"), taught, "a teacher, with alpha below 1"),
-            (("loss",), labelled, "a loss on labels, with alpha above 0"),
             (("symmetric",), labelled and contrastive, "embedding.loss = 'contrastive', with alpha above 0"),
             (("temperature",), labelled and options.loss != "cosine", "a loss with a temperature, with alpha above 0"),
             (("sizes",), labelled or options.relations > 0, "alpha above 0 or embedding.relations above 0"),
-            (("sts_dir",), self.task is not None, "task = own, because task = stsb scores STS-B itself"),
         )
         changed = [
             (f"embedding.{field}", needs)

@@ -18,14 +18,12 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.scoring import Split, SplitOutputs
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
-    CLASSES_ONLY,
     Predictions,
     Purpose,
     RowForm,
     TaskKind,
     Unlabelled,
     build_head,
-    changed_field,
 )
 from bertzoo.heads import SequenceClassification, TokenClassification
 from bertzoo.heads.labels import CLASS_WEIGHT, PROBLEMS, TEACHER, LabelledObjective
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 NUMBER = "number"  # name of a regression's single output
-TEXT_ONLY = ("pooler",)  # options that do not apply to tags of words
 _MOST = 20_000  # training examples of simple classifiers, evenly spaced, for a minute at most
 CLASSIFIERS = ("classification", "multi_label")  # kinds of tasks
 
@@ -205,8 +202,6 @@ class LabelTask(TaskKind):
 
     def check(self) -> None:
         recipe, task = self.recipe, self.task
-        if field := changed_field(recipe.squad):
-            raise ConfigError(f"squad.{field} applies only to questions, not to {task.name}. Remove it.")
         if not task.train or not task.dev:
             lacking, key = ("development", "dev") if task.train else ("training", "train")
             raise ConfigError(f"task = {task.name} has no {lacking} examples. Set own.{key}.")
@@ -214,18 +209,6 @@ class LabelTask(TaskKind):
             raise ConfigError(
                 f"own.unlabelled = {recipe.own.unlabelled!r} needs a teacher. Name it with --teacher and set alpha "
                 "below 1, or remove own.unlabelled."
-            )
-        if recipe.scale != 1 and task.kind != "regression":
-            raise ConfigError(
-                f"scale = {recipe.scale} applies only to tasks whose labels are numbers, not to {task.name}. Remove it."
-            )
-        if task.kind in ("tokens", "entities") and (field := changed_field(recipe, TEXT_ONLY)):
-            raise ConfigError(
-                f"{field} applies only to tasks that label texts, but {task.name} labels words. Remove it."
-            )
-        if task.kind not in CLASSIFIERS and (field := changed_field(recipe, CLASSES_ONLY)):
-            raise ConfigError(
-                f"{field} applies only to tasks that classify texts, but {task.name} is of kind {task.kind}. Remove it."
             )
         if recipe.threshold != "none" and not hasattr(self.head, "thresholds"):
             raise ConfigError(

@@ -11,10 +11,10 @@ import numpy as np
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.entities import EntitySplit, EntityTask
-from bertzoo.finetuning.labels import TEXT_ONLY, LabelTask
+from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import CLASSES_ONLY, Predictions, Purpose, RowForm, TaskKind, changed_field
+from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, TaskKind
 from bertzoo.heads.multi_task import MultiTaskHead, NamedHead, check_names
 from bertzoo.runs.runner import Outputs
 from bertzoo.tasks.entities import TextWindows
@@ -23,8 +23,6 @@ from bertzoo.tasks.task import Example, SplitExamples
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
-
-_ONE_HEAD = ("head", "scale", "quantise", *CLASSES_ONLY)  # options of runs with one head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +146,6 @@ class MultiTask(TaskKind):
         return self.task[0].parts(split)
 
     def check(self) -> None:
-        if field := changed_field(self.recipe, _ONE_HEAD):
-            raise ConfigError(f"{field} does not apply to several heads. Remove it, or train one head.")
         for one in self.task:
             one.check()
 
@@ -210,8 +206,7 @@ class MultiTask(TaskKind):
 
 def head_recipe(recipe: Finetune, columns: Any) -> Finetune:
     """Return the config of a run with one of the heads alone. columns: the head's HeadColumns."""
-    usual = {name: getattr(Finetune, name) for name in TEXT_ONLY} if columns.kind == "entities" else {}
-    return replace(recipe, own=columns.apply(recipe.own), **usual)
+    return replace(recipe, own=columns.apply(recipe.own))
 
 
 def _of_head(examples: Sequence[Example], place: int) -> list[Example]:

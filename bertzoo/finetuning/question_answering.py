@@ -13,14 +13,12 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.scoring import LOSSES, Split
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
-    CLASSES_ONLY,
     Predictions,
     Purpose,
     RowForm,
     TaskKind,
     Unlabelled,
     build_head,
-    changed_field,
 )
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs.runner import Outputs
@@ -37,8 +35,6 @@ from bertzoo.tasks.windows import Windows
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
 
-# options that do not apply to questions
-LABELS_ONLY = ("double_unordered", "scale", "pooler", *CLASSES_ONLY)
 NOTED = ("stride", "max_question", "longest", "candidates", "threshold")  # options that answers depend on
 
 
@@ -144,8 +140,6 @@ class QuestionTask(TaskKind):
 
     def check(self) -> None:
         recipe, options, name = self.recipe, self.recipe.squad, self.task.name
-        if field := changed_field(recipe, LABELS_ONLY):
-            raise ConfigError(f"{field} applies only to tasks with labels, and {name} has questions. Remove it.")
         if recipe.head == JointSpanExtraction.kind:
             raise ConfigError(
                 f"head = {recipe.head!r} is the head of squad.joint. Set squad.joint = true and remove head."
@@ -154,10 +148,6 @@ class QuestionTask(TaskKind):
             raise ConfigError(
                 f"dropout = {recipe.dropout} conflicts with squad.joint, whose head has no dropout. Use dropout = 0."
             )
-        if options.joint and (field := changed_field(recipe, ("hidden",))):
-            raise ConfigError(f"{field} does not apply to squad.joint, which decides the head. Remove it.")
-        if options.joint and recipe.head != "task":
-            raise ConfigError(f"squad.joint decides the head, so head = {recipe.head!r} does not apply. Remove head.")
         if options.threshold is not None and not self.task.nulls:
             raise ConfigError(
                 f"squad.threshold = {options.threshold} applies only to tasks with unanswerable questions, not to "

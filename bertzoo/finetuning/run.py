@@ -20,8 +20,8 @@ from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.multi_task import MultiTask
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.seeds import Seed, SeedJob
-from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import TaskKind, changed_field
+from bertzoo.finetuning.settings import EMBEDDING, JOINT, SEVERAL, Finetune
+from bertzoo.finetuning.task_kind import TaskKind, check_options
 from bertzoo.finetuning.warm_start import WORDS, load_starting_model
 from bertzoo.models.parts import padding_seen
 from bertzoo.runs import provenance
@@ -52,8 +52,6 @@ def resolve_task(recipe: Finetune) -> TaskKind:
         raise ConfigError(f"--task is missing. Use one of {', '.join(NAMES)}.")
     if name not in NAMES and name not in GLUE:
         raise ConfigError(f"task = {name!r} is unknown. Use one of {', '.join(NAMES)}.")
-    if not recipe.embeds and (field := changed_field(recipe.embedding)):
-        raise ConfigError(f"embedding.{field} applies only to head = 'embedding'. Set head, or remove it.")
     if recipe.embeds and name not in (STSB, "own"):
         raise ConfigError(f"head = {recipe.head!r} is trained on task = stsb or own, not on {name}. Use one of them.")
     if name == "own":
@@ -63,15 +61,22 @@ def resolve_task(recipe: Finetune) -> TaskKind:
             raise ConfigError(
                 f"head = {recipe.head!r} needs own.kind = 'texts', not {own.kind!r}. Set own.kind, or remove head."
             )
-    elif field := f"heads = {[one.name for one in own.heads]}" if own.heads else changed_field(own):
-        raise ConfigError(f"own.{field} applies only to task = own, not to task = {name}. Remove it.")
     if recipe.embeds:
-        task = EmbeddingTask(recipe, own if name == "own" else None)
+        kind = EMBEDDING
     elif name in SQUAD or (name == "own" and own.kind == "span"):
+        kind = JOINT if recipe.squad.joint else "span"
+    elif name in GLUE:
+        kind = GLUE[name].kind
+    else:
+        kind = SEVERAL if own.heads else own.kind
+    check_options(recipe, kind, name)
+    if kind == EMBEDDING:
+        task = EmbeddingTask(recipe, own if name == "own" else None)
+    elif kind in (JOINT, "span"):
         task = QuestionTask(recipe, SQUAD[name] if name in SQUAD else question_task(own))
-    elif own.heads:
+    elif kind == SEVERAL:
         task = MultiTask.of(recipe)
-    elif name == "own" and own.kind == "entities":
+    elif kind == "entities":
         task = EntityTask(recipe, own.task(recipe.data_dir))
     else:
         task = LabelTask(recipe, GLUE[name] if name in GLUE else own.task(recipe.data_dir))

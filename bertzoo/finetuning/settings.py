@@ -16,6 +16,26 @@ from bertzoo.train.experiment import Stage
 from bertzoo.train.optim import AdamW, Optimizer, Schedule
 from bertzoo.train.sharding import Mesh
 
+# Kinds of tasks in messages, beside those of own.kind.
+JOINT, EMBEDDING, SEVERAL = "span with squad.joint", "embedding", "several heads"
+_CLASSES = ("classification", "multi_label")
+_TEXTS = (*_CLASSES, "regression")
+_USUAL = (*_TEXTS, "tokens", "entities", "span")
+# By option, or table of options, the kinds of tasks that it applies to. The others apply to all.
+APPLIES = {
+    **dict.fromkeys(("per_class", "class_weights", "calibrate", "threshold", "min_precision"), _CLASSES),
+    "double_unordered": _TEXTS,
+    "pooler": (*_TEXTS, SEVERAL),
+    "scale": ("regression", EMBEDDING),
+    "hidden": (*_USUAL, SEVERAL),
+    "dropout": (*_USUAL, JOINT, SEVERAL),
+    "reduction": (*_USUAL, JOINT, SEVERAL),
+    "quantise": (*_USUAL, JOINT),
+    "head": (*_USUAL, EMBEDDING),
+    "squad": ("span", JOINT),
+    "embedding": (EMBEDDING, "texts"),
+}
+
 
 def _adamw() -> AdamW:
     """Return BERT's optimizer: warm-up over a tenth of the steps, then a linear decay to 0."""

@@ -16,7 +16,7 @@ from bertzoo.core.paths import Location
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.finetuning.scoring import Evaluation, Split, SplitOutputs, outputs_and_losses, score_splits
-from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.settings import APPLIES, Finetune
 from bertzoo.heads import KINDS, HeadConfig
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.rows import bucket_lengths
@@ -35,7 +35,6 @@ _SAMPLED = 1000  # number of examples in which [UNK] is counted
 _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
 Purpose = Literal["train", "score", "predict"]  # "predict" needs no labels
-CLASSES_ONLY = ("per_class", "class_weights", "calibrate", "threshold", "min_precision")  # options of classifiers
 
 
 class Unlabelled(UserError):
@@ -165,7 +164,7 @@ class TaskKind(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ConfigError for options of a run that do not apply to the task."""
+        """Raise ConfigError for options of a run that contradict the task's files or each other."""
 
     @property
     @abstractmethod
@@ -353,6 +352,15 @@ def build_head(recipe: Finetune, usual: type[HeadConfig], kind: str, **options: 
     return head
 
 
+def check_options(recipe: Finetune, kind: str, name: str) -> None:
+    """Raise ConfigError for a changed option that does not apply to the task `name` of a kind in APPLIES."""
+    for option, kinds in APPLIES.items():
+        if kind not in kinds and (field := changed_field(recipe, (option,))):
+            raise ConfigError(f"{field} does not apply to task = {name}, which is of kind {kind}. Remove it.")
+    if name != "own" and (field := changed_field(recipe, ("own",))):
+        raise ConfigError(f"{field} applies only to task = own, not to task = {name}. Remove it.")
+
+
 def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
     """Return "name = value" of the table's first field that differs from its default, or None.
 
@@ -362,8 +370,14 @@ def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
     """
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
-        if (not names or field.name in names) and value != field.default and (field.name, value) != ("hidden", "none"):
-            return f"{field.name} = {value!r}"
+        if names and field.name not in names:
+            continue
+        if dataclasses.is_dataclass(value):
+            if inner := changed_field(value):
+                return f"{field.name}.{inner}"
+        elif value != field.default and (field.name, value) != ("hidden", "none"):
+            shown = [one.name for one in value] if field.name == "heads" else value
+            return f"{field.name} = {shown!r}"
     return None
 
 

@@ -48,12 +48,10 @@ def task_of(own: dict[str, Any] | None = None, options: Any = None, **recipe: An
         ({"directions": 0.5}, {}, ("embedding.directions", "teacher")),
         ({"relations": 1.0}, {}, ("embedding.relations", "teacher")),
         ({"vectors_dir": "vectors"}, {}, ("embedding.vectors_dir", "vectors", "teacher")),
-        ({"loss": "cosent"}, {"alpha": 0}, ("embedding.loss", "cosent", "alpha")),
         ({"symmetric": True}, {"alpha": 0}, ("embedding.symmetric", "alpha")),
         ({"temperature": 0.1}, {"alpha": 0}, ("embedding.temperature", 0.1, "alpha")),
         ({"symmetric": True, "loss": "cosent"}, {}, ("embedding.symmetric", "contrastive")),
         ({"temperature": 0.1, "loss": "cosine"}, {}, ("embedding.temperature", 0.1)),
-        ({"sts_dir": "sts", "loss": "cosine"}, {"task": "stsb"}, ("embedding.sts_dir", "sts", "stsb")),
         ({"loss": "cosine"}, {"own": {"negatives": ("hard",)}}, ("own.negatives", "hard", "contrastive", "teacher")),
     ],
 )  # fmt: skip

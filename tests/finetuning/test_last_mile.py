@@ -243,7 +243,7 @@ def test_macro_f1_counts_an_unlabelled_text_as_missed() -> None:
         ({"class_weights": "[1, 0]"}, ("class_weights", "0")),
         ({"class_weights": "[1, 2]"}, ("class_weights", "bill, ship, talk")),
         ({"own.kind": "regression", "calibrate": "true"}, ("calibrate", "regression")),
-        ({"own.kind": "span", "threshold": "f1"}, ("threshold", "questions")),
+        ({"own.kind": "span", "threshold": "f1"}, ("threshold", "span")),
         ({"own.kind": "texts", "head": "embedding", "per_class": "8"}, ("per_class", "embedding")),
     ],
 )

@@ -214,7 +214,7 @@ def test_errors_of_heads(heads: str, names: list[str]):
         ({"threshold": "f1"}, ["threshold = 'f1'", "several heads"]),
         ({"quantise": "int8"}, ["quantise = 'int8'", "several heads"]),
         ({"alpha": 0.5}, ["alpha = 0.5", "teacher"]),
-        ({"task": "cola"}, ["own.heads = ['mood', 'places']", "cola"]),
+        ({"task": "cola", "own": replace(OWN, train="", dev="")}, ["own.heads = ['mood', 'places']", "cola"]),
     ],
 )
 def test_errors_of_a_run(changes: dict[str, Any], names: list[str], data: Path):

@@ -137,7 +137,7 @@ def test_decoding_uses_the_options_of_the_command_line(folder: Path):
         (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], ("dropout = 0.1", "squad.joint")),
         (["--task=squad2", "--head=joint_span"], ("head = 'joint_span'", "Set squad.joint = true and remove head")),
         (["--task=squad2", "--head=joint_span", "--dropout=0"], ("Set squad.joint = true and remove head",)),
-        (["--task=squad2", "--head=span", "--squad.joint=true", "--dropout=0"], ("squad.joint", "Remove head")),
+        (["--task=squad2", "--head=span", "--squad.joint=true", "--dropout=0"], ("head = 'span'", "squad.joint")),
         (["--task=squad2", "--head=sequence_classification"], ("sequence_classification", "squad2", "span")),
         (["--task=squad2", "--head=other"], ("task, sequence_classification, token_classification, span, embedding.",)),
         (["--task=squad1", "--own.kind=span"], ("own.kind = 'span'", "task = own")),
