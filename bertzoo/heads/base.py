@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
-from bertzoo.models.parts import Backbone, OnBackbone, Pretraining, layer_factory
+from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, layer_factory
 from bertzoo.nn import ClassificationHead, Dropout
 from bertzoo.train.objective import Batch, Params
 from bertzoo.train.state import boxed_shapes
@@ -123,17 +123,31 @@ class TaskOutput(NamedTuple):
 class Encoding(OnBackbone):
     """A backbone without a head; subclasses add a head."""
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether the head reads only the pooled first token; `logits` then computes the last layer for it alone."""
+        return False
+
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> TaskOutput:
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
-        return TaskOutput(*encoded, self.head(encoded.hidden_states[-1], encoded.pooled, train))
+        return TaskOutput(*encoded, self._read(encoded, attention_mask, train))
 
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array | None:
-        """Return only the logits, or None without a head. A subclass may skip what only other outputs need."""
-        return self(input_ids, token_type_ids, attention_mask, train).logits
+        """Return only the logits, or None without a head."""
+        first_BR = jnp.zeros((len(input_ids), 1), jnp.int32) if self.reads_first else None
+        encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
+        return self._read(encoded, attention_mask, train)
+
+    def _read(self, encoded: Encoded, attention_mask: jax.Array, train: bool) -> jax.Array | None:
+        return self.head(encoded.hidden_states[-1], self.pool(encoded, attention_mask), train)
+
+    def pool(self, encoded: Encoded, mask_BL: jax.Array) -> jax.Array:
+        """Return the vector (B,D) of each text."""
+        return encoded.pooled
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array | None:
         return None

@@ -6,7 +6,7 @@ Pooling, Dense and Normalize of sentence-transformers.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -59,30 +59,23 @@ class SentenceEncoder(Encoding):
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> TaskOutput:
-        encoded, vectors = self._embed(input_ids, token_type_ids, attention_mask, train)
-        return TaskOutput(*encoded, round_vectors(vectors, self.output))
+        """Return vectors in the form `output`, and all states; `logits` returns vectors in float32."""
+        outputs = super().__call__(input_ids, token_type_ids, attention_mask, train)
+        return outputs._replace(logits=round_vectors(cast(jax.Array, outputs.logits), self.output))
 
-    def _embed(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool
-    ) -> tuple[Encoded, jax.Array]:
-        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
+    @property
+    def reads_first(self) -> bool:
+        return self.pooling == "first"
+
+    def pool(self, encoded: Encoded, mask_BL: jax.Array) -> jax.Array:
         states, highest = encoded.hidden_states[-1].astype(jnp.float32), jax.lax.Precision.HIGHEST
         if self.pooling == "max":  # jnp.max has the gradient NaN if XLA computes the states twice, with other rounding
-            places_B1D = jnp.argmax(states - FAR * (1.0 - attention_mask[..., None]), axis=1, keepdims=True)
-            x = jnp.take_along_axis(states, places_B1D, axis=1)[:, 0]
-        else:
-            x = pool(self.pooling, states, encoded.pooled, attention_mask, highest)
-        return encoded, finish(x.astype(jnp.float32), self.projection, self)
+            places_B1D = jnp.argmax(states - FAR * (1.0 - mask_BL[..., None]), axis=1, keepdims=True)
+            return jnp.take_along_axis(states, places_B1D, axis=1)[:, 0]
+        return pool(self.pooling, states, encoded.pooled, mask_BL, highest)
 
-    def logits(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
-    ) -> jax.Array:
-        """Return only the vectors, in float32; a head on the first token computes the last layer for it alone."""
-        if self.pooling != "first":
-            return self._embed(input_ids, token_type_ids, attention_mask, train)[1]
-        first_BR = jnp.zeros((len(input_ids), 1), jnp.int32)
-        encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
-        return finish(encoded.pooled.astype(jnp.float32), self.projection, self)
+    def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
+        return finish(pooled_BD.astype(jnp.float32), self.projection, self)
 
 
 def finish(x: jax.Array, projection: Callable | None, head: Any) -> jax.Array:

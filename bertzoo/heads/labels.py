@@ -20,14 +20,13 @@ from bertzoo.heads.base import (
     HeadObjective,
     Inputs,
     Pooled,
-    TaskOutput,
     apply_model,
     classification_head,
     keep_pooler,
     pool,
 )
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import check_sizes
+from bertzoo.models.parts import Encoded, check_sizes
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
@@ -37,30 +36,17 @@ CLASS_WEIGHT = "class_weight"  # in a batch: the weight of each of C labels in a
 
 
 class SequenceClassifier(Encoding):
-    """A backbone with a head on the pooled first token or, with `pooling` = "mean", on the mean of the tokens' states.
-
-    For a head on the first token, `logits` computes the last layer for this token alone.
-    """
+    """A backbone with a head on the pooled first token or, with `pooling` = "mean", on the mean of all states."""
 
     classifier: nn.Module
     pooling: str = "first"
 
-    def __call__(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
-    ) -> TaskOutput:
-        encoded = self.encode(input_ids, token_type_ids, attention_mask, train)
-        states = encoded.hidden_states[-1]
-        pooled = pool(self.pooling, states, encoded.pooled, attention_mask, jax.lax.Precision.HIGHEST)
-        return TaskOutput(*encoded, self.classifier(pooled, train))
+    @property
+    def reads_first(self) -> bool:
+        return self.pooling == "first"
 
-    def logits(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
-    ) -> jax.Array:
-        if self.pooling != "first":
-            return cast(jax.Array, self(input_ids, token_type_ids, attention_mask, train).logits)
-        first_BR = jnp.zeros((len(input_ids), 1), jnp.int32)
-        encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
-        return self.head(encoded.hidden_states[-1], encoded.pooled, train)
+    def pool(self, encoded: Encoded, mask_BL: jax.Array) -> jax.Array:
+        return pool(self.pooling, encoded.hidden_states[-1], encoded.pooled, mask_BL, jax.lax.Precision.HIGHEST)
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
         return self.classifier(pooled_BD, train)
