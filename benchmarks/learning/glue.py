@@ -55,9 +55,9 @@ class TransformersSide:
     def __init__(self, words: Sequence[str], model: str):
         from bertzoo.core import config
         from bertzoo.finetuning.run import resolve_task
+        from bertzoo.finetuning.seeds import SeedJob
         from bertzoo.finetuning.settings import Finetune
         from bertzoo.finetuning.warm_start import load_starting_model
-        from bertzoo.models.parts import padding_seen
         from bertzoo.tasks.encode import encode
         from bertzoo.train import sharding
 
@@ -70,7 +70,7 @@ class TransformersSide:
         family = resolve_task(self.recipe)
         start = self.start = load_starting_model(Path(model), self.recipe, family)
         mesh = self.mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-        self.batches = family.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, None)
+        self.batches = SeedJob.prepare(family, start, mesh, None)
         self.dev = {split: self.task.read(split, self.recipe.data_dir).examples for split in self.task.dev}
         self.rows = {
             split: encode(examples, start.tokenizer, self.recipe.max_length, self.task.kind)
@@ -112,7 +112,7 @@ class TransformersSide:
         recipe = self.recipe
         torch.manual_seed(seed)
         network = self.network(seed)
-        steps = -(-self.batches.rows // recipe.batch_size)
+        steps = -(-len(self.batches.train) // recipe.batch_size)
         rate = optim.schedule_of(recipe.optimizer, steps * recipe.epochs)
         parts = [(name.endswith("bias") or "LayerNorm" in name, p) for name, p in network.named_parameters()]
         groups = [

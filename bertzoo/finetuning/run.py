@@ -23,7 +23,6 @@ from bertzoo.finetuning.seeds import Seed, SeedJob
 from bertzoo.finetuning.settings import EMBEDDING, JOINT, SEVERAL, Finetune
 from bertzoo.finetuning.task_kind import TaskKind, check_options
 from bertzoo.finetuning.warm_start import WORDS, load_starting_model
-from bertzoo.models.parts import padding_seen
 from bertzoo.runs import provenance
 from bertzoo.runs.provenance import software
 from bertzoo.runs.run_dir import RunDirectory
@@ -110,16 +109,15 @@ def train(
         # 2. The devices as a mesh, and the task's examples as rows, with the teacher's predictions if there is one.
         mesh = sharding.make_mesh(recipe.mesh)
         teacher = run.model_path("teacher", teacher)[0] if recipe.alpha < 1 else None
-        data = task.prepare(start.objective, start.tokenizer, padding_seen(start.model), mesh, teacher)
-        models = {"from": start.record} | ({"teacher": data.teacher} if data.teacher else {})
+        job = SeedJob.prepare(task, start, mesh, teacher)
+        models = {"from": start.record} | ({"teacher": job.teacher} if job.teacher else {})
         recipe.compute.log_format()
         # 3. The run's config and provenance; last, so that wrong input leaves no files behind.
-        claim(run, recipe, models, data.digests)
-        if not (run.path / BASELINES).is_file() and (simple := data.compare(start.initial[WORDS])):
+        claim(run, recipe, models, job.digests)
+        if not (run.path / BASELINES).is_file() and (simple := task.compare(job.train, job.dev, start.initial[WORDS])):
             atomic.write_json(run.path / BASELINES, simple)
         keep_programs()
         # 4. One experiment (`SeedJob.experiment`), trained from each seed; each keeps the model of its best epoch.
-        job = SeedJob(recipe=recipe, start=start, task=task.name, mesh=mesh, data=data)
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(job, seed, run.path / f"seed-{seed}") for seed in numbers]
         for seed in seeds:
@@ -166,12 +164,12 @@ def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
 
     return {
         "version": 1,
-        "task": job.task,
+        "task": job.task.name,
         "model": {"kind": job.start.model.kind, "parameters": job.start.parameters},
         "from": job.start.record["path"],
         "config": config.plain(job.recipe),
-        "examples": job.data.examples,
-        "skipped": job.data.skipped,
+        "examples": job.examples,
+        "skipped": job.skipped,
         "seeds": rows,
         "best": max(rows, key=lambda row: row["score"])["seed"],
         "median": over_seeds(statistics.median),

@@ -3,11 +3,11 @@
 import logging
 import re
 import shutil
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -19,20 +19,25 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import METRICS, model_name
 from bertzoo.core.logs import LOGGER
+from bertzoo.core.paths import Location
 from bertzoo.core.schema import divisors
 from bertzoo.finetuning.kind import MODEL
-from bertzoo.finetuning.scoring import Figures, SplitOutputs
+from bertzoo.finetuning.scoring import Evaluation, Figures, Split, SplitOutputs, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import TaskData
+from bertzoo.finetuning.task_kind import RowForm, TaskKind, check_split
 from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.heads import parameter_shapes
 from bertzoo.models.partial import BELOW_LAYERS
+from bertzoo.models.parts import padding_seen
 from bertzoo.nn.int8 import GRADIENT, RANGES
 from bertzoo.runs import load_model
+from bertzoo.runs.runner import FlaxRunner
+from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.experiment import Experiment, RateFactor, StageSetup
+from bertzoo.train.experiment import Experiment, RateFactor, Stage, StageSetup
 from bertzoo.train.progress import Console, Record, Reporter, file_reporters
+from bertzoo.train.step import HostBatch
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,21 +49,85 @@ _LAYER = re.compile(r"encoder/layers_(\d+)/")
 
 @dataclass(frozen=True, kw_only=True)
 class SeedJob:
-    """The settings and data that all seeds of a run share.
+    """What all seeds of a run share: the task, the model to start from, and the encoded splits.
 
-    task: the task's name.
+    lengths: of the batches' rows.
+    examples: number of examples by split.
+    skipped: number of skipped examples by split and reason.
+    digests: hash of the encoded examples, by split.
+    teacher: the teacher's entry for run.json, or None.
     """
 
-    recipe: Finetune
+    task: TaskKind
     start: StartingModel
-    task: str
     mesh: jax.sharding.Mesh
-    data: TaskData
+    train: Split
+    dev: Mapping[str, Split]
+    lengths: Sequence[int]
+    examples: dict[str, int]
+    skipped: dict[str, dict[str, int]]
+    digests: dict[str, str]
+    teacher: dict[str, Any] | None
+
+    @classmethod
+    def prepare(cls, task: TaskKind, start: StartingModel, mesh: jax.sharding.Mesh, teacher: Location | None) -> Self:
+        """Read and encode the splits for a model; raises the errors of `read_splits` and `add_teacher`."""
+        recipe = start.recipe
+        task.check_test_file()
+        form = RowForm(start.tokenizer, recipe.max_length, padding_seen(start.model))
+        train, dev, skipped = task.read_splits(form)
+        splits: dict[str, Split] = {"train": train, **dev}
+        for name, split in splits.items():
+            check_split(start.tokenizer, split.examples, name)
+        lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
+        _LOG.info(f"batches of rows of {', '.join(map(str, lengths))} tokens")
+        record = None
+        if teacher is not None:
+            train, dev, record = task.add_teacher(start.objective, train, dev, teacher, mesh)
+        return cls(
+            task=task,
+            start=start,
+            mesh=mesh,
+            train=train,
+            dev=dev,
+            lengths=lengths,
+            examples={name: split.size for name, split in splits.items()},
+            skipped=skipped,
+            digests={name: split.digest for name, split in splits.items()},
+            teacher=record,
+        )
+
+    @property
+    def recipe(self) -> Finetune:
+        return self.start.recipe
+
+    def batches(self, seed: int, row: int) -> Iterator[HostBatch]:
+        """Yield training batches without end, from the batch that starts at `row`."""
+        size = self.recipe.batch_size
+        epoch, done = divmod(row // size, -(-len(self.train) // size))
+        while True:
+            for slot in self.train.plan(size, self.lengths, seed, epoch)[done:]:
+                yield self.train.batch(slot, size)
+            epoch, done = epoch + 1, 0
+
+    def score(self, params: Any) -> Evaluation:
+        """Return the figures of parameters on the development splits."""
+        return score_splits(self._runner.with_params(params), self.dev)
+
+    @cached_property
+    def _runner(self) -> FlaxRunner:
+        function = outputs_and_losses(self.start.objective)
+        return FlaxRunner(function, None, self.mesh, self.recipe.batch_size, self.lengths)
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The training of a seed."""
+        return self.recipe.stage(len(self.train))
 
     @cached_property
     def experiment(self) -> Experiment:
         """The built run, whose compiled steps the seeds share."""
-        recipe, start, stage = self.recipe, self.start, self.recipe.stage(self.data.rows)
+        recipe, start, stage = self.recipe, self.start, self.stage
         rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
         setup = StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)
         if recipe.quantise != "none":
@@ -82,8 +151,7 @@ class Seed:
 
     def __init__(self, job: SeedJob, seed: int, folder: Path):
         self._job, self.seed, self._folder = job, seed, folder
-        self._stage = job.recipe.stage(job.data.rows)
-        self._epoch = self._stage.steps // job.recipe.epochs
+        self._epoch = job.stage.steps // job.recipe.epochs
         self.history = read_scores(folder / SCORES)
         if self.history and not (model := folder / MODEL / load_model.MODEL).is_file():
             _LOG.info(f"seed {seed}: training starts anew, because {model} is missing")
@@ -93,7 +161,7 @@ class Seed:
     @property
     def finished(self) -> bool:
         """Whether no step is left, or `patience` epochs have passed without a better score."""
-        return bool(self.history) and (self.history[-1]["step"] == self._stage.steps or self._out_of_patience())
+        return bool(self.history) and (self.history[-1]["step"] == self._job.stage.steps or self._out_of_patience())
 
     @property
     def chosen(self) -> Figures:
@@ -109,7 +177,7 @@ class Seed:
         _LOG.info(f"seed {self.seed}")
         self._folder.mkdir(parents=True, exist_ok=True)
         files = file_reporters(self._folder / METRICS, self._folder / "tensorboard")
-        console = [Console([self._stage])] if LOGGER.isEnabledFor(logging.INFO) else []
+        console = [Console([job.stage])] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters = [PercentagePoints(reporter) for reporter in (*files, *console)]
         try:
             with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
@@ -124,7 +192,7 @@ class Seed:
                             keep_best=0,
                         ),
                         seed=self.seed,
-                        batches=lambda _, row: job.data.batches(self.seed, row),
+                        batches=lambda _, row: job.batches(self.seed, row),
                         checkpoints=checkpoints,
                         reporters=reporters,
                         initial=job.start.initial,
@@ -153,7 +221,7 @@ class Seed:
 
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
         """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""
-        figures, save, outputs = self._job.data.score(params)
+        figures, save, outputs = self._job.score(params)
         entry = {"epoch": step // self._epoch, "step": step, **figures}
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:
@@ -169,11 +237,11 @@ class Seed:
         return read_decision(self._folder)
 
     def _save(self, params: Any, entry: Figures, outputs: SplitOutputs) -> None:
-        job, start, teacher, folder = self._job, self._job.start, self._job.data.teacher, self._folder / MODEL
+        job, start, teacher, folder = self._job, self._job.start, self._job.teacher, self._folder / MODEL
         shapes = parameter_shapes(start.model, start.head)
         source: dict[str, Any] = {
             "format": "finetune",
-            "task": job.task,
+            "task": job.task.name,
             "seed": self.seed,
             "epoch": entry["epoch"],
             "max_length": job.recipe.max_length,
@@ -183,9 +251,9 @@ class Seed:
             **inherited(start.record),
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
             "scores": entry["scores"],
-            **job.data.notes,
+            **job.task.notes,
             **({} if job.recipe.quantise == "none" else {"quantise": job.recipe.quantise}),
-            **({"own": job.recipe.own.columns} if job.task == "own" else {}),
+            **({"own": job.recipe.own.columns} if job.task.name == "own" else {}),
         }
         pretrained = Pretrained(
             model=start.model,
@@ -199,7 +267,7 @@ class Seed:
             origin=str(folder),
             source=source,
         )
-        pretrained, document = job.data.finish(pretrained, outputs)
+        pretrained, document = job.task.finish(pretrained, job.dev, outputs)
         names = load_model.PARAMETERS, load_model.TOKENIZER
         with atomic.new_files(folder / load_model.MODEL, *names, replace=True) as temporary:
             load_model.write_model(pretrained, temporary)

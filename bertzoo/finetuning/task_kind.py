@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, cast
 
@@ -15,22 +15,18 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location
 from bertzoo.data.rng import fold, fold_arrays
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
-from bertzoo.finetuning.scoring import Evaluation, Split, SplitOutputs, outputs_and_losses, score_splits
+from bertzoo.finetuning.scoring import Split, SplitOutputs
 from bertzoo.finetuning.settings import APPLIES, Finetune
 from bertzoo.heads import KINDS, HeadConfig
-from bertzoo.runs.runner import FlaxRunner
-from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example, SplitExamples
 from bertzoo.train.objective import Objective
-from bertzoo.train.step import HostBatch
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
 
 _LOG = logging.getLogger(__name__)
 
-Batches = Callable[[int, int], Iterator[HostBatch]]
 _SAMPLED = 1000  # number of examples in which [UNK] is counted
 _SUBSET = 3  # random stream of draw_subset
 T = TypeVar("T")
@@ -77,33 +73,6 @@ class Predictions(NamedTuple):
     cut: np.ndarray
     records: Iterable[dict[str, Any]]
     counts: list[tuple[int, str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskData:
-    """A task's splits, prepared for one model and shared by all seeds.
-
-    rows: training rows per epoch.
-    batches(seed, row): endless training batches, from the batch that starts at `row`.
-    score(params): figures on the development splits.
-    examples: number of examples by split.
-    skipped: number of skipped examples by split and reason.
-    digests: hash of the encoded examples, by split.
-    notes: options that predictions depend on, for the saved model's `source`.
-    teacher: the teacher's entry for run.json, or None.
-    finish, compare: the methods of TaskKind, for the development splits.
-    """
-
-    rows: int
-    batches: Batches
-    score: Callable[[Any], Evaluation]
-    examples: dict[str, int]
-    skipped: dict[str, dict[str, int]]
-    digests: dict[str, str]
-    notes: dict[str, str | int]
-    teacher: dict[str, Any] | None
-    finish: Callable[[Pretrained, SplitOutputs], tuple[Pretrained, dict[str, Any] | None]]
-    compare: Callable[[np.ndarray], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -258,52 +227,6 @@ class TaskKind(ABC):
     def compare(self, train: Any, dev: Mapping[str, Any], words: np.ndarray) -> dict[str, Any]:
         """Return the scores of simple models for comparison, {} without any. words: the word embeddings (V,E)."""
         return {}
-
-    def prepare(
-        self,
-        objective: Any,
-        tokenizer: Tokenizer,
-        padding: int,
-        mesh: jax.sharding.Mesh,
-        teacher: Location | None,
-    ) -> TaskData:
-        """Read and encode the splits for a model.
-
-        padding: number of padding tokens after a row that affect the model's outputs. Raises the errors of
-        `read_splits` and `add_teacher`.
-        """
-        recipe, size = self.recipe, self.recipe.batch_size
-        self.check_test_file()
-        train, dev, skipped = self.read_splits(RowForm(tokenizer, recipe.max_length, padding))
-        splits: dict[str, Split] = {"train": train, **dev}
-        for name, split in splits.items():
-            check_split(tokenizer, split.examples, name)
-        lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
-        _LOG.info(f"batches of rows of {', '.join(map(str, lengths))} tokens")
-        record = None
-        if teacher is not None:
-            train, dev, record = self.add_teacher(objective, train, dev, teacher, mesh)
-        runner = FlaxRunner(outputs_and_losses(objective), None, mesh, size, lengths)
-
-        def batches(seed: int, row: int) -> Iterator[HostBatch]:
-            epoch, done = divmod(row // size, -(-len(train) // size))
-            while True:
-                for slot in train.plan(size, lengths, seed, epoch)[done:]:
-                    yield train.batch(slot, size)
-                epoch, done = epoch + 1, 0
-
-        return TaskData(
-            rows=len(train),
-            batches=batches,
-            score=lambda params: score_splits(runner.with_params(params), dev),
-            examples={name: split.size for name, split in splits.items()},
-            skipped=skipped,
-            digests={name: split.digest for name, split in splits.items()},
-            notes=self.notes,
-            teacher=record,
-            finish=lambda model, outputs: self.finish(model, dev, outputs),
-            compare=lambda words: self.compare(train, dev, words),
-        )
 
     def check_files(self) -> None:
         """Read the training and development files; raise UserError if one is wrong or the test file is missing."""

@@ -153,8 +153,8 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float]
     ]
     (tmp_path / seeds.SCORES).write_text(json.dumps(epochs))
     options = {"task": "cola", "patience": "2", "epochs": "4", "batch_size": "16"}
-    recipe, data = config.load(Finetune, ["finetune"], list(options.items())), SimpleNamespace(rows=160)
-    job: Any = SimpleNamespace(recipe=recipe, data=data)
+    recipe = config.load(Finetune, ["finetune"], list(options.items()))
+    job: Any = SimpleNamespace(recipe=recipe, stage=recipe.stage(rows=160))
     assert seeds.Seed(job, 0, tmp_path).finished is finished
 
 

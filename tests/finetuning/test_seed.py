@@ -34,10 +34,11 @@ def seed(folder: Path, scores: Sequence[float], saved: list[float]) -> Seed:
         number = next(figures)
         return {"score": number, "scores": {}, "collapsed": False, "loss": 1.0}, lambda _: saved.append(number), {}
 
-    data = SimpleNamespace(rows=8, score=score, teacher=None, notes={}, finish=lambda model, _: (model, None))
+    task = SimpleNamespace(name="own", notes={}, finish=lambda model, dev, outputs: (model, None))
     start = SimpleNamespace(model=None, head=None, tokenizer=None, record={"path": "m", "parameters_sha256": "0"})
     recipe = Finetune(epochs=3, batch_size=8)
-    job: Any = SimpleNamespace(recipe=recipe, data=data, start=start, task="own")
+    stage = recipe.stage(rows=8)
+    job: Any = SimpleNamespace(recipe=recipe, stage=stage, start=start, task=task, dev={}, teacher=None, score=score)
     return Seed(job, 1, folder)
 
 
@@ -68,9 +69,7 @@ def test_a_failure_inside_a_save_leaves_the_epoch_to_be_repeated(fails: str, tmp
     if fails == "model":
         monkeypatch.setattr(load_model, "write_model", fail)
     else:
-        monkeypatch.setattr(
-            job._job.data, "score", lambda params: ({"score": 2.0, "scores": {}, "loss": 1.0}, fail, {})
-        )
+        monkeypatch.setattr(job._job, "score", lambda params: ({"score": 2.0, "scores": {}, "loss": 1.0}, fail, {}))
     with pytest.raises(WriteError if fails == "model" else OSError):
         job._evaluate(2, {})
     assert [entry["step"] for entry in json.loads((tmp_path / SCORES).read_text())] == [1] and predictions == [1]

@@ -19,6 +19,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning import labels
 from bertzoo.finetuning.evaluate import load_task_model
 from bertzoo.finetuning.run import resolve_task
+from bertzoo.finetuning.seeds import SeedJob
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
 from bertzoo.heads import MaskedLanguageModel, SentenceEmbedding, SequenceClassification
@@ -126,7 +127,7 @@ def test_every_row_has_the_teachers_logits(folder: Path, data: Path, tmp_path):
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
     begun = load_starting_model(folder / "model", made, family)
-    task_data = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), tmp_path / "teacher")
+    task_data = SeedJob.prepare(family, begun, one_device(), tmp_path / "teacher")
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
     model = load_task_model(tmp_path / "teacher")
     told = model.for_task(model.task("mrpc")).predict(examples).probabilities
@@ -168,7 +169,7 @@ def test_numbers_are_divided_by_their_scale_before_they_are_learnt(folder: Path)
         made = recipe(folder, *own, "--own.kind=regression", f"--scale={scale}")
         family = resolve_task(made)
         begun = load_starting_model(folder / "model", made, family)
-        task_data = family.prepare(begun.objective, begun.tokenizer, 0, one_device(), None)
+        task_data = SeedJob.prepare(family, begun, one_device(), None)
         learnt.append(next(task_data.batches(0, 0))["label"])
     np.testing.assert_allclose(5 * learnt[1], learnt[0], rtol=1e-6)
     assert learnt[0].max() > 1
