@@ -104,8 +104,6 @@ def decode(windows: Windows, outputs: Sequence[Output], decoding: Decoding) -> l
 
     A question without a window gets an empty answer. Raises UserError if an output is not finite.
     """
-    if len(outputs) != len(windows.windows):
-        raise ValueError(f"{len(outputs)} outputs for {len(windows.windows)} rows")
     by_question: list[list[Pairs]] = [[] for _ in windows.questions]
     for row, (window, output) in enumerate(zip(windows.windows, outputs, strict=True)):
         if not all(np.all(np.isfinite(array)) for array in output.values()):

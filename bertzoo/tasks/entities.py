@@ -186,13 +186,8 @@ class TextWindows:
     rows: Rows
 
     def join(self, slots: Sequence[Any], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return outputs of batches (B,L,C) as (n,C) for the n tokens of each text, from the window with most context.
-
-        Raises ValueError if a row is missing.
-        """
+        """Return outputs of batches (B,L,C) as (n,C) for the n tokens of each text, from the one with most context."""
         found = [np.zeros((len(pieces.ids), outputs[0].shape[-1])) for pieces in self.pieces] if outputs else []
-        if sum(len(slot.rows) for slot in slots) != len(self.windows):
-            raise ValueError(f"the batches do not hold each of the {len(self.windows)} rows once")
         for slot, output in zip(slots, outputs, strict=True):
             for row, values in zip(slot.rows, output, strict=False):
                 text, first, best = self.windows[row]

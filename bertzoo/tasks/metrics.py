@@ -163,8 +163,6 @@ def score(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
 
     predictions, labels: class indices or numbers (N,); for multi_label, 0 or 1 for each label (N,C); for tags, a
     sequence of tag indices per example. The index -1, for a word that was cut off, counts as wrong.
-
-    Raises ValueError if predictions and labels differ in number, are empty, or hold a number that is not finite.
     """
     return scores_of(task.kind, task.metrics, task.labels, predictions, labels)
 
@@ -174,8 +172,6 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
 
     tags: the names of the tags, in the order of their indices; used only if `kind` is "tokens" or "entities".
     """
-    if len(predictions) != len(labels) or not len(labels):
-        raise ValueError(f"{len(predictions)} predictions for {len(labels)} labels")
     if kind in ("tokens", "entities"):
         predictions, labels = (
             [[_CUT if place < 0 else tags[place] for place in words] for words in both]
@@ -184,8 +180,6 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
     else:
         dtype = np.float64 if kind == "regression" else None
         predictions, labels = np.asarray(predictions, dtype), np.asarray(labels, dtype)
-        if not (np.isfinite(predictions).all() and np.isfinite(labels).all()):
-            raise ValueError("a prediction or a label is not a finite number")
     return {name: METRICS[kind][name](predictions, labels) for name in names}
 
 

@@ -139,8 +139,6 @@ def plan_batches(
     them. Rows that do not fill a batch go to the next length. Then batches are shuffled. Equal arguments give equal
     batches.
     """
-    if len(held) and (longest := int(held.max())) > max(lengths):
-        raise ValueError(f"a row of {longest} tokens does not fit the lengths {list(lengths)}")
     sizes = np.array(sorted(lengths))
 
     def slot(rows: np.ndarray) -> Slot:
@@ -166,8 +164,6 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
 
     Lengths are multiples of MULTIPLE, or max_length. With one bucket, the only length is max_length, as in BERT's code.
     """
-    if buckets < 1:
-        raise ValueError(f"buckets = {buckets} is less than 1")
     if buckets == 1:
         return (max_length,)
     held = np.minimum(-(-np.concatenate([part.held for part in rows]) // MULTIPLE) * MULTIPLE, max_length)

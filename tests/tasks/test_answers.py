@@ -173,8 +173,6 @@ def test_numbers_that_are_not_finite_raise():
     outputs[0]["end_logits"][3] = np.nan
     with pytest.raises(UserError, match=mentioning("q0")):
         answers.decode(found, outputs, Decoding())
-    with pytest.raises(ValueError, match=mentioning(0, 1)):
-        answers.decode(found, [], Decoding())
     for name in ("candidates", "longest"):
         with pytest.raises(ConfigError, match=mentioning(name, 0)):
             Decoding(**{name: 0})

@@ -228,8 +228,6 @@ def test_each_token_counts_once_in_the_window_with_most_context(texts: list[str]
     ids = [bare.rows.batch(slot, 2)["input_ids"][..., None] for slot in slots]
     joined = bare.join(slots, ids)
     assert [one[:, 0].astype(int).tolist() for one in joined] == [one.ids.tolist() for one in pieces]
-    with pytest.raises(ValueError, match="rows"):
-        bare.join(slots[1:], ids[1:])
     labelled = [made.rows.batch(Slot(np.array([row]), max_length), 1) for row in range(len(made.rows))]
     for row, batch in zip(made.windows, labelled, strict=True):
         weights = batch["label_weight"][0, 1 : 1 + len(row.best)] > 0
