@@ -16,7 +16,7 @@ from bertzoo.finetuning.labels import LabelTask
 from bertzoo.heads import SequenceClassification
 from bertzoo.runs import load_model
 from bertzoo.tasks import submission
-from bertzoo.tasks.glue import GLUE, LAYOUTS
+from bertzoo.tasks.glue import GLUE
 
 ROWS = 4
 TASKS = [name for name in GLUE if name != "ax"]
@@ -27,7 +27,7 @@ FILES = {name: (file, ROWS) for name, (file, _) in submission.FILES.items()}
 def glue(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """GLUE's folders with test sets alone, and the diagnostic set in one of its own."""
     made, draw = tmp_path_factory.mktemp("glue"), np.random.default_rng(4)
-    for layout in LAYOUTS:
+    for layout in GLUE.values():
         columns = layout.tsv_test or layout.tsv
         for split in layout.test:
             rows = [[str(row), *(" ".join(draw.choice(planted.WORDS, 4)) for _ in columns)] for row in range(ROWS)]
