@@ -8,11 +8,34 @@ OUT embeds texts, and can be searched, scored, exported and trained as any model
 import argparse
 from pathlib import Path
 
+import numpy as np
+
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.finetuning.warm_start import static_model
-from bertzoo.heads import SentenceEmbedding
+from bertzoo.finetuning.warm_start import initial_words
+from bertzoo.heads import SentenceEmbedding, parameter_shapes
+from bertzoo.models import Static
 from bertzoo.runs import load_model
+
+
+def static_model(source: Pretrained, size: int) -> Pretrained:
+    """Return a table of `size` numbers for each token of a source's vocabulary, as a model that embeds texts.
+
+    Raises the errors of `initial_words`.
+    """
+    model, head = Static(vocab_size=source.model.vocab_size, hidden_size=size), SentenceEmbedding()
+    params = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes(model, head).items()}
+    params |= initial_words(source, model) | {"embedding/norm/scale": np.ones(size, np.float32)}
+    kept = ("max_length", "license", "language", "base_model")
+    return Pretrained(
+        model=model,
+        head=head,
+        params=params,
+        tokenizer=source.tokenizer,
+        origin=source.origin,
+        source={"format": "static", **{key: source.source[key] for key in kept if key in source.source}},
+    )
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
-from bertzoo.models import Static
 from bertzoo.nn.int8 import Int8Model
 from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import BACKBONE, match_parameters, origin_record, pad_vocabulary
@@ -215,22 +214,3 @@ def initial_words(source: Pretrained, model: Any) -> dict[str, np.ndarray]:
     table[ids] = words * (_SPREAD / np.sqrt(np.mean(np.square(words))))
     table[[specials.pad, specials.unk]] = 0
     return {WORDS: table}
-
-
-def static_model(source: Pretrained, size: int) -> Pretrained:
-    """Return a table of `size` numbers for each token of a source's vocabulary, as a model that embeds texts.
-
-    Raises the errors of `initial_words`.
-    """
-    model, head = Static(vocab_size=source.model.vocab_size, hidden_size=size), SentenceEmbedding()
-    params = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes(model, head).items()}
-    params |= initial_words(source, model) | {"embedding/norm/scale": np.ones(size, np.float32)}
-    kept = ("max_length", "license", "language", "base_model")
-    return Pretrained(
-        model=model,
-        head=head,
-        params=params,
-        tokenizer=source.tokenizer,
-        origin=source.origin,
-        source={"format": "static", **{key: source.source[key] for key in kept if key in source.source}},
-    )
