@@ -28,7 +28,7 @@ class TableRow(NamedTuple):
 
 @dataclass(frozen=True)
 class DataTable:
-    """A table whose `rows(columns)` are read on demand.
+    """A table. rows: the number of each row and its cells, as many as `columns` or else malformed.
 
     names: {column: class names}. An integer in such a column is an index into its class names.
     """
@@ -36,7 +36,7 @@ class DataTable:
     name: str
     unit: str  # word for a row in messages, such as line
     columns: tuple[str, ...]
-    rows: Callable[[Sequence[str]], Iterator[TableRow]]
+    rows: Sequence[tuple[int, Sequence[Any]]]
     names: dict[str, tuple[str, ...]]
 
     def select(self, columns: Sequence[str]) -> Iterator[TableRow]:
@@ -44,7 +44,12 @@ class DataTable:
         for column in columns:
             if column not in self.columns:
                 raise UserError(f"{self.name} has no column {column!r}. Its columns are {', '.join(self.columns)}.")
-        return self.rows(columns)
+        places, width = [self.columns.index(column) for column in columns], len(self.columns)
+        for number, cells in self.rows:
+            if len(cells) == width:
+                yield TableRow(number, [cells[place] for place in places])
+            else:
+                yield TableRow(number, None, FEW if len(cells) < width else MANY)
 
     def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
         """Yield (place, cells of the columns) of every row; raises UserError for a malformed row."""
@@ -90,10 +95,10 @@ def _file(name: Path | str, kind: str) -> Path:
     return path
 
 
-def _first(path: Path, records: Iterator[T]) -> T:
-    for record in records:
-        return record
-    raise UserError(f"{path} is empty. Add rows to the file, or name another file.")
+def _filled(path: Path, rows: list[T]) -> list[T]:
+    if not rows:
+        raise UserError(f"{path} is empty. Add rows to the file, or name another file.")
+    return rows
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -123,62 +128,44 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
     Quoted cells may span lines. The record of an empty line has no cells.
     """
     limit = csv.field_size_limit(_LONGEST)
-    records, start = [], 1
+    start = 1
     reader = csv.reader((line + "\n" for _, line in _lines(path)), strict=True)
     try:
         for cells in reader:
-            records.append((start, cells))
+            yield start, cells
             start = reader.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path} line {start} cannot be read as CSV: {error}. Correct the line.") from error
     finally:
         csv.field_size_limit(limit)
-    return iter(records)
 
 
 def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]]]], header: bool) -> DataTable:
-    _, cells = _first(path, (record for record in parse(path) if record[1]))
+    records = list(parse(path))
+    first, cells = _filled(path, [(place, cells) for place, (_, cells) in enumerate(records) if cells])[0]
     columns = tuple(cells) if header else tuple(map(str, range(len(cells))))
     if twice := next((name for name in columns if columns.count(name) > 1), None):
         raise UserError(f"{path} has the column {twice!r} twice. Rename one of them.")
-
-    def rows(names: Sequence[str]) -> Iterator[TableRow]:
-        places, width = [columns.index(name) for name in names], len(columns)
-        records = parse(path)
-        if header:
-            next(record for record in records if record[1])
-        for number, cells in records:
-            if not cells and width > 1:  # an empty line of a .csv; with one column it is an empty cell
-                continue
-            cells = cells or [""]
-            if len(cells) == width:
-                yield TableRow(number, [cells[place] for place in places])
-            else:
-                yield TableRow(number, None, FEW if len(cells) < width else MANY)
-
+    # An empty line of a .csv is no row; with one column it is an empty cell.
+    body = records[first + 1 :] if header else records
+    rows = [(number, cells or [""]) for number, cells in body if cells or len(columns) == 1]
     return DataTable(str(path), "line", columns, rows, {})
 
 
 def _jsonl(path: Path) -> DataTable:
-    def records() -> Iterator[tuple[int, dict[str, Any]]]:
-        for number, line in _lines(path):
-            if not line.strip():
-                continue
-            try:
-                record = parse_json(line, object)
-            except DocumentError as error:
-                raise UserError(f"{path} line {number} cannot be read as JSON: {error}. Correct the line.") from error
-            if not isinstance(record, dict):
-                raise UserError(f"{path} line {number} is not a JSON object. Write one object per line.")
-            yield number, record
-
-    _first(path, records())  # raises for an empty file
-    columns = tuple(dict.fromkeys(name for _, record in records() for name in record))
-
-    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
-        for number, record in records():
-            yield TableRow(number, [record.get(name) for name in columns])
-
+    records: list[tuple[int, dict[str, Any]]] = []
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        try:
+            record = parse_json(line, object)
+        except DocumentError as error:
+            raise UserError(f"{path} line {number} cannot be read as JSON: {error}. Correct the line.") from error
+        if not isinstance(record, dict):
+            raise UserError(f"{path} line {number} is not a JSON object. Write one object per line.")
+        records.append((number, record))
+    columns = tuple(dict.fromkeys(name for _, record in _filled(path, records) for name in record))
+    rows = [(number, [record.get(name) for name in columns]) for number, record in records]
     return DataTable(str(path), "line", columns, rows, {})
 
 
@@ -186,31 +173,19 @@ def _parquet(path: Path) -> DataTable:
     with needs_extra(str(path), "parquet"):
         import pyarrow  # pyright: ignore[reportMissingImports]
         import pyarrow.parquet  # pyright: ignore[reportMissingImports]
-    damaged = (pyarrow.ArrowException, OSError, UnicodeDecodeError)
-
-    def failure(error: Exception) -> UserError:
-        return UserError(
+    rows: list[Sequence[Any]] = []
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            for batch in file.iter_batches(1024, use_threads=False):
+                rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(
             f"{path} is damaged or cut short, so it cannot be read as Parquet: {' '.join(str(error).split())}. "
             "Download the file again."
-        )
-
-    try:
-        schema = pyarrow.parquet.read_schema(path)
-    except damaged as error:
-        raise failure(error) from error
-
-    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
-        try:
-            number = 0
-            with pyarrow.parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(1024, columns=list(columns), use_threads=False):
-                    for cells in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
-                        number += 1
-                        yield TableRow(number, cells)
-        except damaged as error:
-            raise failure(error) from error
-
-    return DataTable(str(path), "row", tuple(schema.names), rows, _class_names(path, schema.metadata))
+        ) from error
+    names = _class_names(path, schema.metadata)
+    return DataTable(str(path), "row", tuple(schema.names), list(enumerate(rows, 1)), names)
 
 
 def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
@@ -232,29 +207,25 @@ def _words(path: Path) -> DataTable:
     A row's number is the number of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the
     last column.
     """
-
-    def sentences() -> Iterator[tuple[int, list[list[str]]]]:
-        words: list[list[str]] = []
-        start = 0
-        for number, line in _lines(path):
-            if line.strip() and not line.startswith("-DOCSTART-"):
-                start = start if words else number
-                words.append(line.split("\t") if "\t" in line else line.split())
-            elif words:
-                yield start, words
-                words = []
-        if words:
-            yield start, words
-
-    width = len(_first(path, sentences())[1][0])
-
-    def rows(columns: Sequence[str]) -> Iterator[TableRow]:
-        places = [int(name) for name in columns]
-        for start, words in sentences():
-            odd = next((i for i, cells in enumerate(words) if len(cells) != width), None)
-            if odd is None:
-                yield TableRow(start, [[cells[place] for cells in words] for place in places])
-            else:
-                yield TableRow(start + odd, None, f"{len(words[odd])} columns where the first line has {width}")
-
-    return DataTable(str(path), "line", (*map(str, range(width)), "-1"), rows, {})
+    sentences: list[tuple[int, list[list[str]]]] = []
+    width, inside = 0, False
+    for number, line in _lines(path):
+        if not line.strip() or line.startswith("-DOCSTART-"):
+            inside = False
+            continue
+        cells = line.split("\t") if "\t" in line else line.split()
+        width = width or len(cells)
+        if len(cells) != width:
+            raise UserError(
+                f"{path} line {number} has {len(cells)} columns where the first line has {width}. Correct the line."
+            )
+        if not inside:
+            sentences.append((number, []))
+        sentences[-1][1].append(cells)
+        inside = True
+    columns = (*map(str, range(width)), "-1")
+    rows = [
+        (number, [[cells[int(name)] for cells in words] for name in columns])
+        for number, words in _filled(path, sentences)
+    ]
+    return DataTable(str(path), "line", columns, rows, {})
