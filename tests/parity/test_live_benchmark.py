@@ -1,8 +1,6 @@
 """`bertzoo benchmark` in LiteRT and PyTorch: files, directories, lengths, precisions, parts; no time is asserted."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from bertzoo.benchmarking import backends, interleave, models
 from bertzoo.benchmarking.benchmark import PARTS
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
-from bertzoo.export.litert import write
 from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
 from bertzoo.runs import load_model
@@ -127,24 +124,3 @@ def test_the_operations_of_parts(model: Path, file: Path, capsys):
     (profile,) = measured(capsys, model, file, "--lengths=8", "--backends=litert", "--profile")["profiles"]
     assert (profile["model"], profile["length"]) == (str(model), 8)
     assert set(profile["flops"]) == set(PARTS) and sum(profile["flops"].values()) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("words", [["convert", "--to=litert"], ["benchmark", "--precision=int8-static"]])
-def test_nothing_is_said_of_xnnpack(words: list[str], model: Path, tmp_path):
-    """In a process of its own, as LiteRT says it once."""
-    verb, *options = words
-    named = [str(model), str(tmp_path / "made.tflite")] if verb == "convert" else [str(model), "--runs=2", "--rounds=1"]
-    command = [sys.executable, "-m", "bertzoo", verb, *named, "--lengths=8", *options]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert done.returncode == 0 and "XNNPACK" not in done.stderr, done.stderr
-
-
-def test_everything_but_the_announcement_is_printed(capfd, monkeypatch):
-    def announce(*_: object, **__: object) -> None:
-        os.write(2, write.ANNOUNCEMENT + b"\nERROR: no thread\n")
-        raise ValueError
-
-    monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", announce)
-    write.silence_delegate.__wrapped__()
-    os.write(2, b"later\n")
-    assert capfd.readouterr().err == "ERROR: no thread\nlater\n"

@@ -8,7 +8,6 @@ import numpy as np
 
 from bertzoo.export.failure import tool_errors
 from bertzoo.export.litert import flatbuffer
-from bertzoo.export.litert.write import silence_delegate
 from bertzoo.export.options import Precision
 
 BLOCK = 32  # weights that share a scale in int4-dynamic
@@ -38,7 +37,6 @@ def quantised(content: bytes, precision: Precision, calibration: Calibration | N
         return content
     from litert_quantizer.quantizer import Quantizer
 
-    silence_delegate()  # calibration runs the file
     with tool_errors("the LiteRT quantiser", f"this model at {precision}", "Use another --precision."):
         recipe = _recipe(precision, content)
         statistics = _ranges(content, recipe, calibration) if calibration else None

@@ -4,14 +4,10 @@
 Only this module, litert_process.py, quantise.py and flatbuffer.py import LiteRT's packages.
 """
 
-import contextlib
-import functools
 import os
 import pickle
 import re
 import signal
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,8 +27,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
 CONVERTER = Path(__file__).with_name("litert_process.py")
-# An interpreter prints this once per process when it creates the delegate; no setting silences it.
-ANNOUNCEMENT = b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
 POSITIONS = 1  # length of masked_positions: a file predicts one blank at a time
 
 
@@ -106,50 +100,6 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
     return signature(length), text, list(inputs), outputs
 
 
-@functools.cache  # LiteRT prints the line once per process, and each file would load a model to catch it
-def silence_delegate() -> None:
-    """Suppress the line on XNNPACK's delegate that LiteRT prints to stderr once per process.
-
-    It loads a file with one operator, at which LiteRT prints the line, and drops the line. Other output stays visible.
-    """
-    if sys.stderr is None:
-        return
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    try:
-        with tempfile.TemporaryFile() as file:
-            os.dup2(file.fileno(), 2)
-            try:
-                _load_one_operator()
-            finally:
-                os.dup2(stderr, 2)
-            file.seek(0)
-            for line in file:
-                if line.strip() != ANNOUNCEMENT:
-                    os.write(2, line)
-    finally:
-        os.close(stderr)
-
-
-def _load_one_operator() -> None:
-    """Load a file with one operator, ABS, into an interpreter; LiteRT then creates and announces XNNPACK's delegate."""
-    import flatbuffers
-    from ai_edge_litert import interpreter
-    from ai_edge_litert import schema_py_generated as schema
-
-    types: Any = schema
-    tensors = [types.TensorT(shape=[1], type=types.TensorType.FLOAT32) for _ in range(2)]
-    operator = types.OperatorT(inputs=[0], outputs=[1])
-    graph = types.SubGraphT(tensors=tensors, inputs=[0], outputs=[1], operators=[operator])
-    absolute = types.BuiltinOperator.ABS
-    code = types.OperatorCodeT(builtinCode=absolute, deprecatedBuiltinCode=absolute)
-    model = types.ModelT(version=3, subgraphs=[graph], buffers=[types.BufferT()], operatorCodes=[code])
-    builder = flatbuffers.Builder(0)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    with contextlib.suppress(ValueError, RuntimeError):  # a real file then raises, too
-        interpreter.Interpreter(model_content=bytes(builder.Output()), num_threads=1).allocate_tensors()
-
-
 class Interpreter:
     """LiteRT's interpreter of a file; a call maps a signature's name and inputs by name to outputs by name."""
 
@@ -157,7 +107,6 @@ class Interpreter:
         from ai_edge_litert import interpreter
 
         try:
-            silence_delegate()
             self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
