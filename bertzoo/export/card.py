@@ -81,7 +81,7 @@ def card(name: str, description: Mapping[str, Any]) -> str:
         "Licence": _license(description["source"]),
         "Differences from the source model": "\n\n".join(differences),
         "Texts": _texts(description.get("mediapipe") or description.get("text")),
-        "Operators": "\n".join(_operators(description)),
+        "Operators": _delegated(description),
     }
     return _page(name, description, {scores["split"]: scores["file"]} if scores else {}, sections)
 
@@ -323,21 +323,12 @@ def _texts(proof: Mapping[str, Any] | None) -> str:
     )
 
 
-def _operators(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield Markdown on the operators: a table of the first graph's, and what XNNPACK runs of them, if known."""
-    if "operators" in description:
-        delegated = description.get("xnnpack")
-        head = ["operator", "times", *["by XNNPACK"] * bool(delegated)]
-        cells = description["operators"].items()
-        counts = delegated["operators"] if delegated else {}
-        yield tables.markdown(
-            head, ([name, str(times), str(counts.get(name, 0))][: len(head)] for name, times in cells)
-        )
-        if delegated:
-            yield ""
-            yield f"XNNPACK takes them in {delegated['parts']} part{'s' * (delegated['parts'] != 1)}."
-    if "delegated" in description:  # an ExecuTorch file
-        nodes, parts = description["nodes"], description["delegates"]
-        yield f"XNNPACK takes {description['delegated']} of {nodes} nodes, in {parts} parts."
-        if left := description["not_delegated"]:
-            yield f"Left to the runtime: {', '.join(f'{name} {times}' for name, times in left.items())}."
+def _delegated(description: Mapping[str, Any]) -> str:
+    """Return Markdown: how many nodes of an ExecuTorch file XNNPACK takes, and the others; "" for other formats."""
+    if "delegated" not in description:
+        return ""
+    taken, nodes, parts = (description[name] for name in ("delegated", "nodes", "delegates"))
+    left = ", ".join(f"{name} {times}" for name, times in description["not_delegated"].items())
+    return f"XNNPACK takes {taken} of {nodes} nodes, in {parts} parts." + (
+        f"\nLeft to the runtime: {left}." if left else ""
+    )

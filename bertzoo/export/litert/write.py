@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import signal
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import PIPE
@@ -128,24 +127,3 @@ class Interpreter:
             raise ExportFailed(
                 f"LiteRT's interpreter cannot run the signature {name} of the file. {REWRITE} Reason: {reason[:300]}"
             ) from error
-
-    def delegated(self) -> dict[str, Any]:
-        """Return how much of the first graph XNNPACK runs: {"parts": …, "operators": …}.
-
-        parts: number of subgraphs that XNNPACK runs, each in place of the graph's own nodes.
-        operators: number of the replaced nodes, by operator. These are the nodes between a subgraph's inputs and its
-        outputs.
-        """
-        nodes = self._interpreter._get_ops_details()
-        producers = {tensor: node for node in nodes if node["op_name"] != "DELEGATE" for tensor in node["outputs"]}
-        parts = [node for node in nodes if node["op_name"] == "DELEGATE"]
-        inside = dict[int, str]()
-        for part in parts:
-            inputs, pending = set(part["inputs"]), list(part["outputs"])
-            while pending:
-                tensor = pending.pop()
-                node = producers.get(tensor)
-                if tensor not in inputs and node is not None and node["index"] not in inside:
-                    inside[node["index"]] = node["op_name"]
-                    pending.extend(node["inputs"])
-        return {"parts": len(parts), "operators": dict(Counter(inside.values()).most_common())}
