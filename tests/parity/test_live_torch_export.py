@@ -3,6 +3,7 @@
 import json
 import re
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -177,27 +178,19 @@ def test_a_head_without_outputs_raises() -> None:
 
 
 def test_layouts_equal_the_modules() -> None:
-    """Kernels are turned once, no parameter is there twice, and groups give the same in whatever way."""
+    """Kernels are turned once, and no parameter is there twice; pointwise groups are dense maps."""
     from bertzoo.conversion import pytorch
     from bertzoo.export.pytorch import phone_module
 
     for name in TORCH_CASES:
         source, plain = exported.both(name)
-        row = {name: torch.from_numpy(array) for name, array in verify.sample_rows(plain, None, 8)[0].items()}
-        found = []
-        for grouped in phone_module.GROUPED:
-            tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}
-            model = pytorch.modeling().make(pytorch.describe_module(plain.model), tensors.pop, "")
-            count = sum(parameter.numel() for parameter in model.parameters())
-            parts = [part for part in model.modules() if type(part).__name__ == "Grouped"]
-            pointwise = any(map(phone_module.is_pointwise, parts))
-            module = phone_module.phone(model, plain.inputs, grouped)
-            assert sum(parameter.numel() for parameter in module.parameters()) == count
-            kinds = {type(part).__name__ for part in module.modules()}
-            assert not kinds & {"Dense", "Grouped", "Trigram"}
-            expected = {"apart": ["SplitGroups"], "batched": ["Batched"]}.get(grouped, []) if pointwise else []
-            assert [kind for kind in ("SplitGroups", "Batched") if kind in kinds] == expected
-            found.append(module(**row))
-        for other in found[1:]:
-            for output, array in found[0].items():
-                torch.testing.assert_close(other[output], array, rtol=1e-5, atol=1e-5)
+        tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in source.params.items()}
+        model = pytorch.modeling().make(pytorch.describe_module(plain.model), tensors.pop, "")
+        count = sum(parameter.numel() for parameter in model.parameters())
+        parts = [part for part in model.modules() if type(part).__name__ == "Grouped"]
+        pointwise = sum(map(phone_module.is_pointwise, parts))
+        module = phone_module.phone(model, plain.inputs)
+        assert sum(parameter.numel() for parameter in module.parameters()) == count
+        kinds = Counter(type(part).__name__ for part in module.modules())
+        assert not kinds.keys() & {"Dense", "Grouped", "Trigram"}
+        assert (kinds["SplitGroups"], kinds["Convolution"]) == (pointwise, len(parts) - pointwise)

@@ -20,7 +20,6 @@ from bertzoo.export.options import Precision
 from bertzoo.export.runtimes import parse_answer, start_process
 
 PACKAGES = ("torch", "executorch", "safetensors")
-GROUPED = "apart"  # the fastest entry of phone_module.GROUPED (benchmarks/phone/grouped_maps.py)
 ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.venv-executorch/bin/python."
 
 
@@ -65,7 +64,6 @@ def write_pte(
         pytorch.write_pytorch(pretrained, Path(name))
         shutil.copy(Path(__file__).with_name("phone_module.py"), name)
         example = {name: row.tolist() for name, row in rows.items()}
-        request = {"directory": name, "file": str(file), "grouped": GROUPED, "rows": example}
-        request["int8"] = precision == "int8-dynamic"
+        request = {"directory": name, "file": str(file), "rows": example, "int8": precision == "int8-dynamic"}
         line, _ = start_process(python, "make").communicate(json.dumps(request) + "\n")
     return parse_answer(line, "ExecuTorch does not take this model. Convert it with another --to. Reason")

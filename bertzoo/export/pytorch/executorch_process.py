@@ -22,7 +22,7 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
     """Write the .pte file request["file"] and return how many of its nodes XNNPACK runs and does not run.
 
     Other keys of `request`: "directory", written by `bertzoo convert --to=pytorch`; "rows", example inputs by name;
-    "grouped", as in phone_module.Phone; "int8", whether weights become int8.
+    "int8", whether weights become int8.
     """
     sys.path.insert(0, request["directory"])
     import modeling_bertzoo
@@ -36,7 +36,7 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
     model = modeling_bertzoo.load(request["directory"])
     # XNNPACK has only the erf gelu and would replace the tanh gelu by it.
     spell_out(model, modeling_bertzoo.FUNCTIONS["gelu_tanh"])
-    module = phone(model, tuple(rows), request["grouped"])
+    module = phone(model, tuple(rows))
     names = list(module(*rows.values()))
     if request["int8"]:
         round_words(module)

@@ -68,21 +68,6 @@ class SplitGroups(nn.Module):
         return y if len(self.features) == 1 else y.unflatten(-1, self.features)
 
 
-class Batched(nn.Module):
-    """A pointwise Grouped layer, computed as one matrix product batched over the groups."""
-
-    def __init__(self, part: Any) -> None:
-        super().__init__()
-        self.features, self.groups = tuple(part.features), part.groups
-        kernel = part.kernel[0].unflatten(-1, (part.groups, -1))
-        self.weight, self.bias = nn.Parameter(kernel.permute(1, 0, 2).contiguous()), part.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = (x if x.ndim == 3 else x.flatten(2)).squeeze(0).unflatten(-1, (self.groups, -1))
-        y = ((x.transpose(0, 1) @ self.weight).transpose(0, 1).flatten(1) + self.bias)[None]
-        return y if len(self.features) == 1 else y.unflatten(-1, self.features)
-
-
 class ShiftedTrigram(nn.Module):
     """A Trigram layer of modeling_bertzoo.py with its kernel in the layout of `functional.linear`."""
 
@@ -98,28 +83,26 @@ class ShiftedTrigram(nn.Module):
         return functional.linear(torch.cat([padded[:, 2:], x, padded[:, :-2]], -1), self.weight, self.bias)
 
 
-# Ways to compute a grouped map; torch_files.py and executorch.py choose the fastest for their formats.
-GROUPED: dict[str, Callable[[Any], nn.Module]] = {"convolution": Convolution, "apart": SplitGroups, "batched": Batched}
+def lay_out_grouped(part: Any) -> nn.Module:
+    """Return a Grouped layer as a dense map per group, or as a convolution if its kernel is wider than 1."""
+    return SplitGroups(part) if is_pointwise(part) else Convolution(part)
+
+
 _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {
     "Dense": LaidOutDense,
+    "Grouped": lay_out_grouped,
     "Linear": LaidOutDense,
     "Trigram": ShiftedTrigram,
 }
 
 
-def lay_out(module: nn.Module, grouped: str) -> None:
-    """Replace a module's layers, in place, by layers whose kernels have the layout of torch.nn.functional.
-
-    grouped: a key of GROUPED, the way to compute grouped layers.
-    """
+def lay_out(module: nn.Module) -> None:
+    """Replace a module's layers, in place, by layers whose kernels have the layout of torch.nn.functional."""
     for name, part in module.named_children():
-        kind = type(part).__name__
-        if kind == "Grouped":
-            setattr(module, name, GROUPED[grouped if is_pointwise(part) else "convolution"](part))
-        elif make := _LAID_OUT.get(kind):
+        if make := _LAID_OUT.get(type(part).__name__):
             setattr(module, name, make(part))
         else:
-            lay_out(part, grouped)
+            lay_out(part)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -157,12 +140,11 @@ class Phone(nn.Module):
     `run` maps inputs to the head's outputs.
 
     model: `lay_out` replaces its layers in place.
-    grouped: as in `lay_out`.
     """
 
-    def __init__(self, model: Any, grouped: str) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        lay_out(model, grouped)
+        lay_out(model)
         self.model = model
 
     def run(self, inputs: Inputs) -> Outputs:
@@ -215,6 +197,6 @@ _BY_INPUTS = {
 }
 
 
-def phone(model: nn.Module, inputs: tuple[str, ...], grouped: str) -> Phone:
+def phone(model: nn.Module, inputs: tuple[str, ...]) -> Phone:
     """Wrap a model for inference with exactly the named inputs; replaces layers of the model in place."""
-    return _BY_INPUTS[inputs](model, grouped).eval().requires_grad_(False)
+    return _BY_INPUTS[inputs](model).eval().requires_grad_(False)

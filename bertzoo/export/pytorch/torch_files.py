@@ -13,8 +13,6 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export.failure import tool_errors
 
 DIMENSION = "length"
-# The fastest entry of phone_module.GROUPED for each format (benchmarks/phone/grouped_maps.py).
-GROUPED = {"torch-export": "apart", "torchscript": "apart", "onnx": "apart"}
 Rows = Mapping[str, np.ndarray]
 
 Operators = dict[str, int]  # count of each operator, the most frequent first
@@ -47,7 +45,7 @@ def torchscript(pretrained: Pretrained, rows: Rows) -> tuple[bytes, Operators]:
     import torch
 
     with tool_errors("TorchScript"):
-        module, content = _module(pretrained, rows, GROUPED["torchscript"]), io.BytesIO()
+        module, content = _module(pretrained, rows), io.BytesIO()
         traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
         frozen = torch.jit.freeze(traced)
         torch.jit.save(frozen, content)
@@ -63,7 +61,7 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
     import torch
 
     with tool_errors("torch's ONNX exporter"):
-        module = _module(pretrained, rows, GROUPED["onnx"])
+        module = _module(pretrained, rows)
         outputs = list(module(**_tensors(rows)))
         exported = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
         program = torch.onnx.export(exported, kwargs=_tensors(rows), input_names=list(rows), verbose=False)
@@ -73,14 +71,14 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
     return content, operators
 
 
-def _module(pretrained: Pretrained, rows: Rows, grouped: str) -> Any:
+def _module(pretrained: Pretrained, rows: Rows) -> Any:
     import torch
 
     from bertzoo.export.pytorch import phone_module  # imports torch
 
     description = pytorch.describe_module(pretrained.module()[0])
     tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
-    return phone_module.phone(pytorch.modeling().make(description, tensors.pop, ""), tuple(rows), grouped)
+    return phone_module.phone(pytorch.modeling().make(description, tensors.pop, ""), tuple(rows))
 
 
 def _tensors(rows: Rows) -> dict[str, Any]:
@@ -102,7 +100,7 @@ def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
 def _program(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> Any:
     import torch
 
-    module = _module(pretrained, rows, GROUPED["torch-export"])
+    module = _module(pretrained, rows)
     program = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
     for node in program.graph.nodes:  # its stack trace names paths on this machine
         node.meta.pop("stack_trace", None)
