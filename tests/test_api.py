@@ -90,7 +90,6 @@ def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) ->
     [
         ("bertzoo", {"lenghts": (8,)}, ("lenghts", "lengths")),
         ("bertzoo", {"lengths": (8,)}, ("--lengths", "litert", "bertzoo")),
-        ("pytorch", {"no_optimize": True}, ("--no-optimize", "litert", "pytorch")),
         ("litert", {"precision": "int9"}, ("--precision", "int9", "int8-static")),
         ("litert", {"pooling": "sum"}, ("--pooling", "sum", "mean")),
         ("onx", {}, ("--to=onx", "mean onnx")),

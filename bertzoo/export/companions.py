@@ -26,7 +26,6 @@ _METADATA = {
     "sentences": str | list,
     "scores": dict | None,
     "request": str,
-    "packages": {str: str},
 }
 
 
@@ -61,9 +60,9 @@ def read_metadata(file: Path, *needed: str) -> dict[str, Any] | None:
 
 
 def interrupted_write(file: Path) -> dict[str, Any]:
-    """Return "request" and "packages" of a JSON that a killed `convert` left without its file; {} without one."""
+    """Return "request" of a JSON that a killed `convert` left without its file; {} without one."""
     with suppress(OSError, ValueError):
-        return read_json(file.with_name(companions(file)[0]), {"request": str, "packages": {str: str}})
+        return read_json(file.with_name(companions(file)[0]), {"request": str})
     return {}
 
 

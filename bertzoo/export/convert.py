@@ -55,11 +55,10 @@ class Converted(NamedTuple):
     pushed: str | None = None
 
 
-def convert(source: Location, destination: Path, options: ExportOptions, memory: Memory | None = None) -> Converted:
+def convert(source: Location, destination: Path, options: ExportOptions, memory: Memory) -> Converted:
     """Read the model in `source` and write it to `destination`, which appears only when it is complete.
 
-    An exported file is first compared with its model. memory: a function that measures the memory of running a file;
-    None skips the measurement.
+    An exported file is first compared with its model. memory: a function that measures the memory of running a file.
 
     Raises UserError if model or destination does not fit the options, ExportFailed if a file cannot be written or
     differs from its model.
@@ -114,7 +113,7 @@ def _read_model(source: Location, options: ExportOptions) -> Pretrained:
     return heads.leak_padding(pretrained) if options.leak_padding else pretrained
 
 
-def _convert_to_file(source: Location, destination: Path, options: ExportOptions, memory: Memory | None) -> Converted:
+def _convert_to_file(source: Location, destination: Path, options: ExportOptions, memory: Memory) -> Converted:
     """Convert a model to a file; check packages and destination before the model is read, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
     if destination.suffix != target.suffix:
@@ -124,7 +123,6 @@ def _convert_to_file(source: Location, destination: Path, options: ExportOptions
     atomic.remove_leftovers(destination)
     written = os.path.isfile(destination)
     existing = (read_metadata(destination) or {}) if written else interrupted_write(destination)
-    changed = _changed_packages(existing, packages)
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options)
@@ -137,26 +135,24 @@ def _convert_to_file(source: Location, destination: Path, options: ExportOptions
         )
     if options.to in TEXT_FORMATS:
         check_text_model(options.to, pretrained)
-    request = _request(options, pretrained, texts, named=named.head != read.head)
+    request = _request(options, pretrained, texts, packages, named=named.head != read.head)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
-        if existing["request"] != request or (written and not (complete or changed)):
+        if existing["request"] != request or (written and not complete):
             atomic.check_new_file(destination, *names)
-        if written and not changed:
+        if written:
             _LOG.info(f"{destination} was complete already: the same command wrote it")
             return Converted(pretrained, existing, written=False)
-        reason = f"packages have changed: {', '.join(changed)}" if changed else "a killed command had begun to write it"
-        _LOG.info(f"{destination} is written anew, because {reason}")
+        _LOG.info(f"{destination} is written anew, because a killed command had begun to write it")
     settings = FileSettings(
         lengths=target.lengths(pretrained, options.lengths or ()),
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
-        optimise=not options.no_optimize,
         calibration=texts,
     )
     with load_model.local_model(source) as (local, rename):
         quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, rename)
     with atomic.new_files(destination, *names, replace=bool(existing)) as temporary:
-        measure = None if memory is None else partial(memory, options, pretrained.model)
+        measure = partial(memory, options, pretrained.model)
         description = write_file(
             target, pretrained, temporary / destination.name, settings, quiz, measure, request, packages
         )
@@ -170,14 +166,14 @@ def write_file(
     pretrained: Pretrained,
     file: Path,
     settings: FileSettings,
-    quiz: Quiz | None = None,
-    memory: Callable[[Path, int, tuple[str, ...]], int] | None = None,
-    request: str | None = None,
-    packages: Mapping[str, str] | None = None,
+    quiz: Quiz | None,
+    memory: Callable[[Path, int, tuple[str, ...]], int],
+    request: str,
+    packages: Mapping[str, str],
 ) -> dict[str, Any]:
     """Write a file, its metadata JSON and, if the model has a tokenizer, its companion folder; return the JSON.
 
-    quiz: examples to score the file and the model on.
+    quiz: examples to score the file and the model on, or None.
     memory: (file, length, names of the inputs) -> peak bytes of running the file.
     request: a hash of all that the file depends on, for the JSON.
     packages: versions of the packages that write and verify the file, for the JSON.
@@ -202,10 +198,10 @@ def write_file(
         "parameters": pretrained.parameter_count,
         "layers": pretrained.model.layers,
         "bytes": file.stat().st_size,
-        **({} if memory is None else {"memory": memory(file, lengths[-1], reference.inputs)}),
+        "memory": memory(file, lengths[-1], reference.inputs),
         "sha256": atomic.file_hash(file),
-        **({} if request is None else {"request": request}),
-        **({} if packages is None else {"packages": packages}),
+        "request": request,
+        "packages": packages,
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({} if tokenizer is None else {"tokenizer": _describe_tokenizer(tokenizer)}),
@@ -231,32 +227,18 @@ def write_file(
     return description
 
 
-def _version(packages: Mapping[str, str], name: str) -> str:
-    return packages.get(name, "absent") or "of an unknown version"
-
-
-def _changed_packages(existing: Mapping[str, Any], packages: Mapping[str, str]) -> list[str]:
-    """Return a phrase for each package whose version differs from the version in a file's metadata JSON, `existing`.
-
-    Empty if the JSON has no versions.
-    """
-    before = existing.get("packages", packages)
-    return [
-        f"{name} was {_version(before, name)} and is {_version(packages, name)}"
-        for name in sorted(before.keys() | packages.keys())
-        if before.get(name) != packages.get(name)
-    ]
-
-
-def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], named: bool) -> str:
-    """Return the SHA-256 of all that a file depends on: version, options, calibration texts, model, tokenizer.
+def _request(
+    options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], packages: Mapping[str, str], named: bool
+) -> str:
+    """Return the SHA-256 of all that a file depends on: versions, options, calibration texts, model, tokenizer.
 
     named: whether the label names come from the task instead of the model; the hash then includes them.
     """
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
     choices = asdict(options) | {"calibration": None, "python": None}
     del choices["push"]  # no file is pushed
-    parts = [__version__, choices, texts, _origin(pretrained), tokenizer, *([pretrained.head.labels] if named else [])]
+    parts = [__version__, packages, choices, texts, _origin(pretrained), tokenizer]
+    parts += [pretrained.head.labels] if named else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -28,13 +28,11 @@ class FileSettings:
     """Settings with which a file is written.
 
     lengths: row lengths in tokens, shortest first.
-    optimise: whether to rewrite the training graph into an equivalent, cheaper one; may be False only for LiteRT.
     calibration: texts on which int8-static measures the scales of activations.
     """
 
     lengths: tuple[int, ...]
     precision: Precision = "fp32"
-    optimise: bool = True
     calibration: tuple[str, ...] = ()
 
 
@@ -172,7 +170,7 @@ def _litert_content(
     pretrained: Pretrained, training: TrainingGraph, settings: FileSettings, reference: Any
 ) -> tuple[bytes, dict[str, Any]]:
     """Return a LiteRT file and entries of its metadata JSON. reference: `training`, or a TaskGraph around it."""
-    graph: Any = rewrites.phone_graph(training) if settings.optimise else training
+    graph: Any = rewrites.phone_graph(training)
     calibration = {}
     if settings.calibration:
         assert pretrained.tokenizer is not None
@@ -187,7 +185,6 @@ def _litert_content(
         graph = reference.replace(graph=graph)
     content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)
     return content, {
-        "optimised": settings.optimise,
         **({"calibration": len(settings.calibration)} if settings.calibration else {}),
         "operators": flatbuffer.operators(content),
         "ports": flatbuffer.ports(content),

@@ -46,7 +46,6 @@ _ONLY = {
     "output": tuple(form for form in FILES if form != "mediapipe"),  # whose embedder has an option `quantize`
     "examples": FILES,
     "calibration": LITERT,
-    "no_optimize": LITERT,
     "python": ("executorch",),
 }
 _VALUES = {
@@ -110,7 +109,6 @@ class ExportOptions:
     examples: int | None = _phones(
         f"development examples to score model and file on; 0: all (default: {EXAMPLES:,})", None, metavar="N", least=0
     )
-    no_optimize: bool | None = _phones("for .tflite: write the training graph unchanged", None, flag="--no-optimize")
     python: Path | None = _phones(
         "for executorch: a Python that has executorch (default: this Python)", None, metavar="FILE"
     )
@@ -133,11 +131,6 @@ class ExportOptions:
             )
         if (self.precision == "int8-static") != (self.calibration is not None):
             self._reject_calibration()
-        if self.precision == "int8-static" and self.no_optimize:
-            raise UserError(
-                "--precision=int8-static needs the optimised graph, whose updates it scales, but --no-optimize writes "
-                "another graph. Leave --no-optimize out, or use --precision=int8-dynamic."
-            )
         if self.to in SINGLE and (count := len(set(self.lengths or ()))) > 1:
             raise UserError(
                 f"--lengths: a file for {SINGLE[self.to]} has one length, not {count}. Write a file for each length."

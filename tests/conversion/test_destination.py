@@ -142,7 +142,6 @@ def test_a_repeated_command_keeps_its_file(tmp_path, capsys, monkeypatch):
             "signatures": {},
             "scores": None,
             "request": request,
-            "packages": packages,
         }
         atomic.write_json(file.with_name(f"{file.name}.json"), {**one, "sha256": atomic.file_hash(file)})
         file.with_name(f"{file.name}.files").mkdir()
@@ -163,21 +162,15 @@ def test_a_repeated_command_keeps_its_file(tmp_path, capsys, monkeypatch):
     assert main(command) == 2 and len(calls) == 1
     (tmp_path / "x.tflite.files").mkdir()
     assert main(command) == 0
-    monkeypatch.setattr(write, "check_packages", lambda: {"tool": "2", "new": "1"})
+    monkeypatch.setattr(write, "check_packages", lambda: {"tool": "2"})
     capsys.readouterr()
-    assert main([*command, "--lengths=8"]) == 2
+    assert main(command) == 2
     refused(capsys, file, "exists")
-    (tmp_path / "x.tflite.files" / "old").touch()
-    assert main(command) == 0 and len(calls) == 2 and (tmp_path / "x.tflite.files" / "old").exists()
-    assert mentions(capsys.readouterr().err, file, "tool was 1 and is 2", "new was absent and is 1")
-    assert main(command) == 0 and len(calls) == 2
+    monkeypatch.setattr(write, "check_packages", lambda: {"tool": "1"})
     file.unlink()  # as after a kill between the moves of JSON and file
-    assert main([*command, "--lengths=8"]) == 2 and len(calls) == 2
-    (tmp_path / "x.tflite.files" / "old").unlink()
-    assert main(command) == 0 and len(calls) == 3 and file.is_file()
-    document = json.loads((tmp_path / "x.tflite.json").read_text())
-    del document["packages"]  # as in files of earlier versions
-    atomic.write_json(tmp_path / "x.tflite.json", document)
-    assert main(command) == 0 and len(calls) == 3
+    assert main([*command, "--lengths=8"]) == 2 and len(calls) == 1
+    (tmp_path / "x.tflite.files" / "old").touch()
+    assert main(command) == 0 and len(calls) == 2 and file.is_file()
+    assert (tmp_path / "x.tflite.files" / "old").exists()
     file.write_bytes(b"another")
-    assert main(command) == 2 and len(calls) == 3
+    assert main(command) == 2 and len(calls) == 2

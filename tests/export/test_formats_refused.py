@@ -79,7 +79,6 @@ def test_wrong_options_and_destinations_are_rejected(to: str, sources: dict, tmp
         "--precision=int8": ("--precision=int8 ", "int8-dynamic?"),
         "--precision=int4": ("--precision=int4 ", "int4-dynamic?"),
         "--pooling=first": ("sequence_classification", "--head=none"),
-        "--no-optimize": ("--no-optimize", "--to=litert", f"--to={to}"),
     }.items():
         failed(capsys, 2, message, source, file, f"--to={to}", option)
     failed(capsys, 2, ("end", SUFFIXES[to]), source, tmp_path / "model.bin", f"--to={to}")

@@ -84,7 +84,6 @@ def test_tflite_is_another_name_of_litert_alone(tmp_path, capsys):
         (["--head=masked"], ("masked", "sequence_classification")),
         (["--precision=int8-static"], ("int8-static", "--calibration=FILE")),
         (["--precision=int8-static", f"--calibration={__file__}"], ("tokenizer",)),
-        (["--precision=int8-static", f"--calibration={__file__}", "--no-optimize"], ("int8-static", "--no-optimize")),
         (["--precision=int8-static", "--calibration=no.txt"], ("--calibration=no.txt", "No such file")),
         (["--precision=int8-static", "--calibration=/"], ("--calibration=/ ", "Is a directory")),
         (["--calibration=texts"], ("--calibration ", "--precision=int8-static", "fp32")),
@@ -97,13 +96,9 @@ def test_wrong_options_are_rejected(options: list[str], message: tuple[object, .
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "option", ["--lengths=8", "--precision=fp16", "--output=int8", "--examples=5", "--no-optimize"]
-)
+@pytest.mark.parametrize("option", ["--lengths=8", "--precision=fp16", "--output=int8", "--examples=5"])
 def test_options_of_other_formats_are_rejected(option: str, source: Path, tmp_path, capsys):
-    formats = ("litert",) if option == "--no-optimize" else FILES
-    if option == "--output=int8":
-        formats = [form for form in FILES if form != "mediapipe"]
+    formats = [form for form in FILES if option != "--output=int8" or form != "mediapipe"]
     refused(
         capsys, (f"{option.split('=')[0]} ", *formats, "--to=bertzoo"), source, tmp_path / "out", "--to=bertzoo", option
     )

@@ -54,7 +54,7 @@ _GOLDEN = [{"signature": str, "inputs": {str: [int]}, "outputs": dict}]
 _EXAM = {
     "task": str,
     "split": str,
-    "of?": int,
+    "of": int,
     "kind": Literal["classification", "regression"],
     "metrics": [str],
     "scale": float,
@@ -384,7 +384,7 @@ def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray
     return {
         "task": exam["task"],
         "split": exam["split"],
-        "of": exam.get("of", len(exam["rows"])),  # absent in files of earlier versions
+        "of": exam["of"],
         "examples": len(rows),
         "scores": {"phone": score(logits) if np.isfinite(logits).all() else dict.fromkeys(here, np.nan), "here": here},
     }
