@@ -7,6 +7,7 @@ The training step is built for devices that this machine lacks. If the TPU compi
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 import jax
@@ -14,8 +15,6 @@ import numpy as np
 from jax.extend import core
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from bertzoo.core import html
-from bertzoo.core.errors import ConfigError
 from bertzoo.nn.flops import PRODUCTS, operation_flops, operations
 from bertzoo.nn.platform import Platform, traced_for
 from bertzoo.planning import chips, compiled
@@ -30,7 +29,6 @@ from bertzoo.train.memory import StepMemory, bytes_of, step_memory
 SUBLANES = 8  # rows that go through a matrix unit together
 # Model operations per second over the peak: the range of the published runs that docs/plans.md lists.
 UTILISATION = (0.15, 0.25)
-FSDP_SIZES = (2, 4, 8)  # sizes of the mesh axis to advise; 8 saves 7/8 of what any size can save
 ASSUMPTIONS = (
     "activations: an upper bound, as if nothing were fused or split by the tensor axis. All values of a device's rows "
     "are alive at once, and all parameters that fsdp splits, a teacher's too, are gathered at once",
@@ -196,24 +194,9 @@ class RunPlan:
     note: str = ""
 
     def _repr_html_(self) -> str:
-        stages = [
-            {
-                "stage": stage.name or stage.index,
-                "steps": f"{stage.steps:,}",
-                "rows": f"{stage.batch_size:,}",
-                "tokens": stage.max_length,
-                "GB on each device": ((stage.compiled and stage.compiled.total) or stage.estimated.total) / 1e9,
-                "fits": {True: "yes", False: "no", None: "unknown"}[stage.fits],
-                "seconds per step": _span(stage.step_seconds),
-            }
-            for stage in self.stages
-        ]
-        whole = {"slice": self.topology, "chips": self.chips, "chip-hours": _span(self.chip_hours)}
-        return html.table(whole | ({"dollars": _span(self.dollars)} if self.dollars else {})) + html.table(stages)
+        from bertzoo.planning.page import plan_to_text  # which imports this module
 
-
-def _span(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:,.4g} to {ends[1]:,.4g}"
+        return f"<pre>{escape(plan_to_text('run', self))}</pre>"
 
 
 def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:
@@ -449,7 +432,7 @@ def _advice(
     recipe: Recipe, built: Experiment, index: int, memory: StepMemory, topology: Topology, fits: bool | None
 ) -> str:
     if fits:
-        return "no need for remat" + _fsdp_advice(recipe, built, index, topology)
+        return "no need for remat or fsdp"
     if memory.exact > topology.chip.capacity:
         size = built.mesh.shape["fsdp"] * 2 ** math.ceil(math.log2(memory.exact / topology.chip.capacity))
         return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
@@ -457,28 +440,3 @@ def _advice(
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
     problem = "only the compiler can tell whether it fits" if fits is None else "the activations are too large"
     return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"
-
-
-def _fsdp_advice(recipe: Recipe, built: Experiment, index: int, topology: Topology) -> str:
-    """Return advice on the mesh axis `fsdp`, with the bytes of memory traffic that it saves a device in a step.
-
-    The saving is an estimate: the state that a device no longer reads and writes. There is no advice if the recipe sets
-    `mesh.data` or `mesh.fsdp`, or if devices would send more bytes.
-    """
-    if recipe.mesh.data != -1 or recipe.mesh.fsdp != 1:
-        return " or fsdp"
-    whole, sent = bytes_of(built.state(index)), sum(_derived_traffic(recipe, built, index, topology.slices))
-    saved = {}
-    for size in FSDP_SIZES:
-        split = dataclasses.replace(recipe, mesh=dataclasses.replace(recipe.mesh, fsdp=size))
-        try:
-            parts = build_on_slice(split, topology)
-        except ConfigError:  # the size does not divide the devices or a parameter
-            continue
-        # The same bytes, but for rounding.
-        if sum(_derived_traffic(split, parts, index, topology.slices)) <= 1.01 * sent:
-            saved[2 * (whole - bytes_of(parts.state(index)))] = size
-    if not saved or max(saved) < 0.01 * whole:
-        return " or fsdp"
-    best = max(saved)
-    return f"; --mesh.fsdp={saved[best]} would save each device {best / 1e6:,.1f} MB of memory traffic a step"

@@ -101,18 +101,6 @@ def test_a_stage_fits_does_not_fit_or_needs_the_compiler(load, usual):
         assert mentions(stage.advice, part)
 
 
-@pytest.mark.slow
-def test_a_plan_that_fits_says_how_many_bytes_fsdp_saves(load, usual):
-    assert usual.fits
-    parts = first_stage(load(mesh__fsdp="4")).estimated
-    saved = 2 * (usual.estimated.parameters + usual.estimated.optimizer - parts.parameters - parts.optimizer)
-    assert mentions(usual.advice, "--mesh.fsdp=4", f"{saved / 1e6:,.1f} MB")
-    # The mesh is chosen already, or a device would send more: it scatters the gradients of every microbatch.
-    for options in ({"mesh__fsdp": "4"}, {"mesh__data": "4"}, {"stages__0__accumulate": "4"}):
-        assert "--mesh" not in first_stage(load(**options)).advice
-    assert "--mesh" not in first_stage(load(), "v5e:1x1").advice
-
-
 def test_the_gradients_are_sent_to_all_who_share_the_rows(usual):
     sent = usual.roofline.interconnect * chips.CHIPS["v5e"].ici_bandwidth
     assert sent == pytest.approx(1.5 * usual.estimated.parameters, rel=1e-4)
