@@ -23,7 +23,7 @@ def main(options: ConvertOptions) -> int:
     """Convert the model; print a summary and, for a file, its errors and scores."""
     from bertzoo.api.models import run_conversion
 
-    model, description, written, pushed = run_conversion(options)
+    model, description, written = run_conversion(options)
     verb = "Wrote" if written else "Kept"
     summary = f"{verb} {options.destination}: {model.model.kind}, head {model.head.kind}, "
     summary += f"{model.parameter_count:,} parameters."
@@ -32,8 +32,6 @@ def main(options: ConvertOptions) -> int:
         size, memory = (f"{description[key] / 1e6:,.1f} MB" for key in ("bytes", "memory"))
         summary += f" {description['precision']}, {size}, {memory} of memory when it runs."
     print(summary)
-    if pushed:
-        print(f"Pushed it to {pushed}")
     return 0
 
 

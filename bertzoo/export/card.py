@@ -90,7 +90,7 @@ def directory_card(directory: Path, name: str, form: str, pretrained: Pretrained
     """Return README.md of a model directory whose other files are complete.
 
     directory: it may have a temporary name.
-    name: the directory's final name, or the Hub's.
+    name: the directory's final name.
     form: the directory's format.
     origin: the model's source, such as path and task.
     """

@@ -27,7 +27,6 @@ from bertzoo.export.check.quiz import Quiz, build_quiz, score_file
 from bertzoo.export.companions import companions, interrupted_write, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.hub import open_hub, push
 from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
 from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
@@ -46,13 +45,12 @@ class Converted(NamedTuple):
     """A finished conversion.
 
     model: the converted model with its head. description: the metadata JSON of a file; None for a directory. written:
-    False if an earlier call with the same arguments had written the result. pushed: the URL on the Hugging Face Hub.
+    False if an earlier call with the same arguments had written the result.
     """
 
     model: Pretrained
     description: dict[str, Any] | None
     written: bool = True
-    pushed: str | None = None
 
 
 def convert(source: Location, destination: Path, options: ExportOptions, memory: Memory) -> Converted:
@@ -71,7 +69,6 @@ def convert(source: Location, destination: Path, options: ExportOptions, memory:
     repeat = os.path.isfile(destination / (load_model.MODEL if options.to == "bertzoo" else "config.json"))
     if not repeat:
         atomic.check_new_directory(destination)
-    hub = options.push and open_hub(options.push)
     pretrained = _read_model(source, options)
     if options.pooling is not None:
         pretrained = heads.add_pooling(pretrained, options.pooling)
@@ -89,14 +86,13 @@ def convert(source: Location, destination: Path, options: ExportOptions, memory:
             _LOG.info(f"{error}; wrote a PyTorch module instead, as --to=pytorch does")
             pytorch.write_pytorch(pretrained, temporary)
             form = "pytorch"
-        page = partial(card.directory_card, form=form, pretrained=pretrained, origin=_origin(pretrained))
-        (temporary / "README.md").write_text(page(temporary, destination.name), encoding="utf-8")
+        page = card.directory_card(temporary, destination.name, form, pretrained, _origin(pretrained))
+        (temporary / "README.md").write_text(page, encoding="utf-8")
     if repeat:
         _LOG.info(f"{destination} was complete already, with the same files")
     if pretrained.tokenizer is None:
         _LOG.info(f"{source} has no tokenizer, so {destination} has none either")
-    pushed = push(hub, destination, options.push, page(destination, options.push)) if hub and options.push else None
-    return Converted(pretrained, None, not repeat, pushed)
+    return Converted(pretrained, None, not repeat)
 
 
 def _read_model(source: Location, options: ExportOptions) -> Pretrained:
@@ -236,7 +232,6 @@ def _request(
     """
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
     choices = asdict(options) | {"calibration": None, "python": None}
-    del choices["push"]  # no file is pushed
     parts = [__version__, packages, choices, texts, _origin(pretrained), tokenizer]
     parts += [pretrained.head.labels] if named else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -41,7 +41,6 @@ _phones = partial(option, group="files for phones")
 _ONLY = {
     "lengths": FILES,
     "precision": FILES,
-    "push": ("huggingface",),
     "pooling": (*FILES, "bertzoo", "huggingface"),
     "output": tuple(form for form in FILES if form != "mediapipe"),  # whose embedder has an option `quantize`
     "examples": FILES,
@@ -99,12 +98,6 @@ class ExportOptions:
     )
     license: str | None = option(
         "licence of the weights, for the card (default: SRC's licence)", None, group="output", metavar="NAME"
-    )
-    push: str | None = option(
-        "huggingface: push DST to the Hub, private if new (default: none)",
-        None,
-        group="output",
-        metavar="ORG/NAME",
     )
     examples: int | None = _phones(
         f"development examples to score model and file on; 0: all (default: {EXAMPLES:,})", None, metavar="N", least=0
