@@ -3,12 +3,10 @@
 `pack` writes inputs into FOLDER: FILE's golden rows and, for a fine-tuned model, the examples on which FILE was scored.
 `judge` compares the phone's outputs in OUTPUTS, one file per row, with those of this machine, and scores the task.
 `judge` exits with 1 if an output's error or the drop in score exceeds its limit. launch/phone.sh runs `pack` and
-`judge`, and moves the inputs and outputs. A .pt, .pte or .onnx file can only be timed: `pack` writes one row for it,
-and `judge` rejects it.
+`judge`, and moves the inputs and outputs.
 
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100
-  bertzoo phone pack sst2.pt packed --length=128
   bertzoo phone judge sst2.tflite packed outputs
 """
 
@@ -27,15 +25,12 @@ class PhoneFlags:
     """The command's flags."""
 
     action: Literal["pack", "judge"] = option("pack: write inputs for the phone; judge: check the phone's outputs")
-    file: Path = option("the .tflite, .pt, .pte or .onnx file", metavar="FILE")
+    file: Path = option("the .tflite file", metavar="FILE")
     folder: Path = option("the folder of packed inputs; pack creates it", metavar="FOLDER")
     outputs: Path | None = option("for judge: the folder of the phone's outputs", None, metavar="OUTPUTS")
     _: KW_ONLY
     rows: int | None = option(
         "pack only the first N examples of the task (default: all)", None, group="pack", metavar="N", least=0
-    )
-    length: int | None = option(
-        "for .pt, .pte and .onnx files: row length in tokens (default: 128)", None, group="pack", metavar="N", least=0
     )
     limit: float | None = option(
         "largest error to allow, as a share of an output's largest value (default: depends on FILE's precision)",
@@ -58,15 +53,14 @@ def main(options: PhoneFlags) -> int:
     if options.action == "pack":
         print(_pack(options))
         return 0
-    if options.file.suffix in device.TIMED_SUFFIXES:
-        raise UserError(
-            f"{options.file} can only be timed, because its runner writes no outputs for judge. Use a .tflite file."
-        )
     if options.outputs is None:
         raise UserError("OUTPUTS, the folder of the phone's outputs, is missing. Add it after FILE and FOLDER.")
-    reject(options, ("rows", "length"), "`bertzoo phone judge`, only to pack")
-    examples = device.count_packed(options.file, options.folder)
-    report = device.judge(options.file, options.outputs, examples, options.limit, options.float16)
+    reject(options, ("rows",), "`bertzoo phone judge`, only to pack")
+    try:
+        packed = len((options.folder / "rows" / "list").read_bytes().splitlines())
+    except FileNotFoundError:
+        raise UserError(f"{options.folder} was not written by `bertzoo phone pack`. Pack the inputs first.") from None
+    report = device.judge(options.file, options.outputs, packed, options.limit, options.float16)
     code = 0 if report["right"] else 1
     if options.json:
         print(json.dumps(_finite(report), allow_nan=False))
@@ -93,11 +87,6 @@ def _pack(options: PhoneFlags) -> str:
     if options.outputs is not None:
         raise UserError("OUTPUTS does not apply to `bertzoo phone pack`, only to judge. Leave OUTPUTS out.")
     reject(options, ("limit", "float16", "json"), "`bertzoo phone pack`, only to judge")
-    if options.file.suffix in device.TIMED_SUFFIXES:
-        reject(options, ("rows",), f"{options.file}, which has one row, only to .tflite files")
-        length = device.pack_timed(options.file, options.folder, options.length)
-        return f"Wrote {options.folder}: a row of {length} tokens."
-    reject(options, ("length",), f"{options.file}, only to .pt, .pte and .onnx files")
     golden, task = device.pack(options.file, options.folder, options.rows)
     return f"Wrote {options.folder}: {golden + task} rows, {golden} golden and {task} of the task."
 

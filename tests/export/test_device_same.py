@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from messages import mentioning, mentions
+from messages import mentions
 
 from bertzoo.cli.main import main
-from bertzoo.core.errors import UserError
 from bertzoo.export.check.device import LIMITS, judge, read_companions
 
 ROWS, EXAMPLES = 6, 50
@@ -60,9 +59,9 @@ def test_judge_rejects_outputs_of_other_inputs(tmp_path: Path, precision: str, f
     """Zeros, the same outputs for every row, those of other rows, and half of the outputs."""
     file = classifier(tmp_path, precision)
     for broken in (0 * GOLDEN, 0 * GOLDEN + GOLDEN.mean(0), GOLDEN[::-1], GOLDEN * [1, 0]):
-        found = judge(file, computed(tmp_path, broken, EXAM), EXAMPLES, float16=float16)
+        found = judge(file, computed(tmp_path, broken, EXAM), ROWS + EXAMPLES, float16=float16)
         assert not found["right"] and mentions(found["wrong"][0], "logits"), broken
-    assert not judge(file, computed(tmp_path, np.full_like(GOLDEN, np.nan), EXAM), EXAMPLES)["right"]
+    assert not judge(file, computed(tmp_path, np.full_like(GOLDEN, np.nan), EXAM), ROWS + EXAMPLES)["right"]
 
 
 @pytest.mark.parametrize("precision", LIMITS)
@@ -70,19 +69,19 @@ def test_judge_accepts_rounding(tmp_path: Path, precision: str) -> None:
     """A millionth for float32, and for int8 the steps measured in docs/phone.md."""
     file, noise = classifier(tmp_path, precision), np.random.default_rng(1).uniform(-1, 1, GOLDEN.shape)
     share = {"int8-dynamic": 0.05, "int8-static": 0.4, "int4-dynamic": 0.05}.get(precision, 4e-6)
-    found = judge(file, computed(tmp_path, GOLDEN + noise * share * np.abs(GOLDEN).max(), EXAM), EXAMPLES)
+    found = judge(file, computed(tmp_path, GOLDEN + noise * share * np.abs(GOLDEN).max(), EXAM), ROWS + EXAMPLES)
     assert found["right"] and not found["wrong"], found
 
 
 def test_float16_has_wider_limits_than_float32(tmp_path: Path) -> None:
     file = classifier(tmp_path, "fp32")
     given = computed(tmp_path, GOLDEN + 0.005 * np.abs(GOLDEN).max(), EXAM)
-    assert judge(file, given, EXAMPLES, float16=True)["right"] and not judge(file, given, EXAMPLES)["right"]
+    assert judge(file, given, float16=True)["right"] and not judge(file, given)["right"]
 
 
 def test_float16_keeps_the_wider_limits_of_int8(tmp_path: Path) -> None:
     file = classifier(tmp_path, "int8-static")
-    assert judge(file, computed(tmp_path, GOLDEN * 1.3, EXAM), EXAMPLES, float16=True)["right"]
+    assert judge(file, computed(tmp_path, GOLDEN * 1.3, EXAM), ROWS + EXAMPLES, float16=True)["right"]
 
 
 @pytest.mark.parametrize(("fallen", "code"), [(3, 0), (8, 1), (50, 1)])
@@ -97,19 +96,12 @@ def test_judge_rejects_a_lower_score(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not code or mentions(out, "accuracy", f"{2 * fallen:.2f}", " 9 ", " 50 ")
 
 
-@pytest.mark.parametrize("kind", ["sequence_classification", "token_classification", "new"])
-def test_exam_json_counts_whatever_the_head_and_may_be_missing_of_some(tmp_path: Path, kind: str) -> None:
+def test_exam_json_counts_where_a_file_has_it(tmp_path: Path) -> None:
     file = classifier(tmp_path, "fp32")
-    document = file.with_name("model.tflite.json")
-    document.write_text(json.dumps(json.loads(document.read_text()) | {"head": {"kind": kind}}))
     exam = read_companions(file).exam
     assert exam is not None and len(exam["rows"]) == EXAMPLES
     (tmp_path / "model.tflite.files" / "exam.json").unlink()
-    if kind != "sequence_classification":
-        assert read_companions(file).exam is None
-        return
-    with pytest.raises(UserError, match=mentioning("exam.json", "missing")):
-        read_companions(file)
+    assert read_companions(file).exam is None
 
 
 BEAM, LENGTH = 3, 5

@@ -194,21 +194,6 @@ COMMANDS = {
         ),
         required=names("--graph --signature_to_run_for"),
     ),
-    "speed_benchmark_torch": Command(
-        "https://github.com/pytorch/pytorch/blob/v2.7.1/binaries/speed_benchmark_torch.cc",
-        names("--model --input_dims --input_type --input_memory_format --warmup --iter --report_pep"),
-        required=names("--model"),
-    ),
-    "executor_runner": Command(
-        "https://github.com/pytorch/executorch/blob/main/examples/portable/executor_runner/executor_runner.cpp",
-        names("--model_path --method_name --inputs --num_executions --cpu_threads"),
-        required=names("--model_path"),
-    ),
-    "onnxruntime_perf_test": Command(
-        "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/test/perftest/command_args_parser.cc",
-        names("-e -m -r -x"),
-        words=(1, 2),
-    ),
     "uv venv": Command(
         "https://docs.astral.sh/uv/reference/cli/#uv-venv",
         names("--python"),

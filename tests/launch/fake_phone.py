@@ -1,11 +1,8 @@
-"""Stands in for adb, and for the runtimes' programs on the phone, whose files are in the folder FAKE_CLOUD/phone.
+"""Stands in for adb, and for benchmark_model on the phone, whose files are in the folder FAKE_CLOUD/phone.
 
 The phone's model gives a row's first output the sum of its ids and the sum of its mask, each plus FAKE_CLOUD/error.
 FAKE_CLOUD/gpu says what becomes of the GPU, and what the tool (tensorflow/lite/tools/benchmark) logs of that is logged;
 but for "fails" the model is run and timed, on the CPU where the GPU takes nothing.
-
-The other programs take a millisecond for each byte of the model, and 9 more in their first and last run. They print
-what their sources (documented.py) print, or nothing if FAKE_CLOUD/silent is not empty.
 """
 
 import array
@@ -115,54 +112,7 @@ def benchmark_model(argv: list[str]) -> int:
     return 0
 
 
-def run_times(model: str, runs: int) -> list[float]:
-    """Milliseconds of every run."""
-    return [] if given("silent", "") else [os.path.getsize(model) + 9 * (run in (0, runs - 1)) for run in range(runs)]
-
-
-def speed_benchmark_torch(argv: list[str]) -> int:
-    flags = dict(word.removeprefix("--").split("=", 1) for word in argv)
-    lists = [flags[name].split(";") for name in ("input_dims", "input_type", "input_memory_format")]
-    assert (
-        {len(each) for each in lists} == {3} and set(lists[1]) == {"int64"} and set(lists[2]) == {"contiguous_format"}
-    )
-    assert set(lists[0]) == {"1,16"} and flags["report_pep"] == "true" and int(flags["warmup"]) > 0
-    print("Starting benchmark.\nRunning warmup runs.\nMain runs.")
-    for each in run_times(flags["model"], int(flags["iter"])):
-        print(f'PyTorchObserver {{"type": "NET", "unit": "us", "metric": "latency", "value": "{1000 * each:g}"}}')
-    print("Main run finished. Microseconds per iter: 7000. Iters per second: 142.857")
-    return 0
-
-
-def executor_runner(argv: list[str]) -> int:
-    flags = dict(word.removeprefix("--").split("=", 1) for word in argv)
-    assert flags["method_name"] == "forward" and int(flags["cpu_threads"]) > 0
-    for path in flags["inputs"].split(","):
-        assert os.path.getsize(path) == 4 * 16
-    runs = int(flags["num_executions"])
-    for run, each in enumerate(run_times(flags["model_path"], runs)):
-        where = "I 00:00:00.000123 executorch:executor_runner.cpp:744]"
-        print(f"{where} Iteration {run + 1} of {runs}: {each:f} ms", file=sys.stderr)
-    print("OutputX 0: tensor(sizes=[1, 2], [35., 5.])")
-    return 0
-
-
-def onnxruntime_perf_test(argv: list[str]) -> int:
-    flags, (model, results) = dict(zip(argv[:-2:2], argv[1:-2:2], strict=True)), argv[-2:]
-    assert (flags["-e"], flags["-m"]) == ("cpu", "times") and not os.path.exists(results)
-    files = [f"test_data_set_0/input_{number}.pb" for number in range(3)]
-    assert {name for name in os.listdir("test_data_set_0") if name.endswith(".pb")} == {
-        os.path.basename(f) for f in files
-    }
-    assert all(os.path.getsize(file) > 4 * 16 for file in files)
-    with open(results, "w") as file:
-        for run, each in enumerate(run_times(model, int(flags["-r"]))):
-            file.write(f"0,{each / 1000:g},52428800,99,{run}\n")
-    print("Total time cost:0.28\nTotal iterations:40\nAverage time cost:7 ms")
-    return 0
-
-
-PROGRAMS = (adb, benchmark_model, speed_benchmark_torch, executor_runner, onnxruntime_perf_test)
+PROGRAMS = (adb, benchmark_model)
 
 
 def main() -> None:

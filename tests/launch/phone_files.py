@@ -1,7 +1,5 @@
 """Exported files with companions, whose outputs are those of the fake phone's model."""
 
-import hashlib
-import json
 from pathlib import Path
 
 NAMES = ("input_ids", "token_type_ids", "attention_mask")
@@ -18,12 +16,3 @@ def row(length: int, tokens: int, label: int | None = None) -> dict:
     made = {"signature": f"length_{length}", "inputs": dict(zip(NAMES, (ids, [0] * length, mask), strict=True))}
     logits = [float(7 * tokens), float(tokens)]
     return made | ({"outputs": {"logits": logits}} if label is None else {"label": label, "logits": logits})
-
-
-def timed_file(path: Path, content: bytes, shortest: int = 4) -> Path:
-    """A file of PyTorch's formats with the companions that `pack` reads."""
-    path.write_bytes(content)
-    inputs, lengths = dict.fromkeys(NAMES, "int32"), {"shortest": shortest, "longest": 16}
-    known = {"format": "x", "sha256": hashlib.sha256(content).hexdigest(), "inputs": inputs, "lengths": lengths}
-    described(path).write_text(json.dumps(known))
-    return path

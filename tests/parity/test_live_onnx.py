@@ -12,7 +12,6 @@ from messages import mentioning, mentions
 needs("torch", "onnx", "onnxscript", "onnxruntime")
 import exported
 import onnx
-from onnx import numpy_helper
 from zoo import CASES, pretrained
 
 import bertzoo
@@ -66,15 +65,6 @@ def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Pat
     said = json.loads((tmp_path / "model.onnx.json").read_text())
     assert ("token_type_ids" in said["inputs"]) == (name in ("schubert", "distilbert-joint-span"))
     assert said["memory"] > 0
-    # The packed row, as onnxruntime_perf_test reads it, is one of the file.
-    assert main(["phone", "pack", words[1], str(tmp_path / "packed")]) == 0
-    pairs = [
-        (proto.name, numpy_helper.to_array(proto))
-        for path in sorted((tmp_path / "packed/timed/length_8").glob("*.pb"))
-        if (proto := onnx.TensorProto.FromString(path.read_bytes()))
-    ]
-    assert [name for name, _ in pairs] == list(said["inputs"])
-    assert runtimes.Onnx(tmp_path / "model.onnx")(dict(pairs))
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +123,7 @@ def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Pa
         onnx_text.check_texts(text_file, Shifted(), source, (32,), 32)
 
 
-def test_only_files_of_ids_are_timed(text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_only_files_of_ids_are_timed(text_file: Path, capsys: pytest.CaptureFixture) -> None:
     capsys.readouterr()
-    for words in (
-        ["benchmark", str(text_file), "--backends=onnx"],
-        ["phone", "pack", str(text_file), str(tmp_path / "x")],
-    ):
-        assert main(words) == 2
-        assert mentions(capsys.readouterr().err, text_file, "--to=onnx,")
+    assert main(["benchmark", str(text_file), "--backends=onnx"]) == 2
+    assert mentions(capsys.readouterr().err, text_file, "--to=onnx,")

@@ -3,13 +3,10 @@
 A LiteRT file's metadata JSON lists the file's inputs and outputs ("ports") in order. The folder beside the file has
 golden.json (sentences and the file's outputs) and, for a scored classifier or regression, exam.json (examples of the
 task).
-
-A `.pt`, `.pte` or `.onnx` file is only timed, by PyTorch's speed_benchmark_torch, ExecuTorch's executor_runner or ONNX
-Runtime's onnxruntime_perf_test (docs/phone.md cites their sources).
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,10 +14,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.documents import fitting, read_json
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.export.check import verify
-from bertzoo.export.companions import check_takes_ids, companions, read_metadata
+from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.options import LITERT
 from bertzoo.tasks import metrics
 
@@ -62,9 +59,16 @@ _EXAM = {
 }
 
 
-TIMED_SUFFIXES = (".pt", ".pte", ".onnx")  # of files that a phone times without a check of their outputs
-USUAL = 128  # tokens, as in the papers' tables, unless the file or --length says otherwise
-_INT32 = 6  # TensorProto.DataType
+class CompanionRow(NamedTuple):
+    """A row of golden.json or exam.json: the inputs, the file's outputs by name, and an example's label.
+
+    A large output is a dict with its largest `values` and their indices, `likeliest`.
+    """
+
+    signature: str
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, Any]
+    label: float | None
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,13 @@ class FileCompanions:
     """
 
     description: dict[str, Any]
-    golden: list[dict[str, Any]]
+    golden: list[CompanionRow]
     exam: dict[str, Any] | None
 
-    def rows(self, examples: int | None) -> list[dict[str, Any]]:
-        """Return all rows of golden.json, then the first `examples` rows of exam.json; None takes all."""
-        return [*self.golden, *(self.exam["rows"][:examples] if self.exam else [])]
+    @property
+    def rows(self) -> list[CompanionRow]:
+        """All rows of golden.json, then those of exam.json."""
+        return [*self.golden, *(self.exam["rows"] if self.exam else [])]
 
 
 def read_companions(file: Path) -> FileCompanions:
@@ -102,71 +107,44 @@ def read_companions(file: Path) -> FileCompanions:
         )
     if missing := {"precision", "ports"} - description.keys():
         raise UserError(f"{path} is damaged: it has no entry {missing.pop()!r}. Convert the model again.")
-    path, ports = folder / "golden.json", description["ports"]
-    if not (golden := _read_json(path, _GOLDEN)):
+    path, ports, exam = folder / "golden.json", description["ports"], None
+    try:
+        golden = [_companion_row(row, ports) for row in read_json(path, _GOLDEN)]
+        if description.get("scores") and (folder / "exam.json").exists():
+            path = folder / "exam.json"
+            exam = read_json(path, _EXAM)
+            exam["rows"] = [_companion_row(row, ports) for row in exam["rows"]]
+            if not exam["rows"] or not {*exam["metrics"]} <= metrics.METRICS[exam["kind"]].keys():
+                raise ValueError("it has no rows, or unknown metrics")
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.") from None
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{path} is damaged: {error}. Convert the model again.") from None
+    if not golden:
         raise UserError(
-            f"{path} has no texts, because the rows of {file} are too short for even one word. Convert the model again "
-            "with longer --lengths."
+            f"{folder / 'golden.json'} has no texts, because the rows of {file} are too short for even one word. "
+            "Convert the model again with longer --lengths."
         )
-    _check_rows(path, golden, ports)
-    exam, path = None, folder / "exam.json"
-    if description.get("scores") and (path.exists() or _requires_exam(description)):
-        exam = _read_json(path, _EXAM)
-        _check_rows(path, exam["rows"], ports)
-        if not exam["rows"] or not {*exam["metrics"]} <= metrics.METRICS[exam["kind"]].keys():
-            raise UserError(f"{path} is damaged, or from another version of bertzoo. Convert the model again.")
     return FileCompanions(description, golden, exam)
 
 
-def _requires_exam(description: dict[str, Any]) -> bool:
-    """Return whether a scored file must have exam.json; files with other heads may have it.
-
-    Files of the format "litert" that classify sequences, with one label or number per text, must have it.
-    """
-    head = description.get("head", {})
-    several = head.get("problem_type") == "multi_label_classification"
-    of_texts = head.get("kind", "sequence_classification") == "sequence_classification"
-    return description["format"] == "litert" and of_texts and not several
-
-
-def _read_json(path: Path, pattern: Any) -> Any:
-    try:
-        return read_json(path, pattern)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}. Convert the model again.") from None
+def _companion_row(row: Mapping[str, Any], ports: Mapping[str, Any]) -> CompanionRow:
+    """Return a row as arrays; raises LookupError, TypeError, ValueError or OverflowError if it does not fit `ports`."""
+    sides = ports[row["signature"]]
+    inputs = {name: np.asarray(row["inputs"][name], "<i4").reshape(shape) for name, _, shape in sides["inputs"]}
+    shapes = {name: shape for name, _, shape in sides["outputs"]}
+    outputs = row.get("outputs") or {"logits": row["logits"]}
+    arrays = {name: _expected_output(values, shapes[name]) for name, values in outputs.items()}
+    return CompanionRow(row["signature"], inputs, arrays, row.get("label"))
 
 
-def _check_rows(path: Path, rows: list[dict[str, Any]], ports: dict[str, Any]) -> None:
-    """Raise UserError unless every row has the inputs and outputs of its signature, with the right number of values."""
-    sizes = {
-        name: {side: {port[0]: math.prod(port[2]) for port in sides[side]} for side in ("inputs", "outputs")}
-        for name, sides in ports.items()
-    }
-    for number, row in enumerate(rows):
-        side = sizes.get(row["signature"], {"inputs": {}, "outputs": {}})
-        outputs = row.get("outputs", {"logits": row.get("logits")})
-        fits = all(_is_output(values, side["outputs"].get(name, -1)) for name, values in outputs.items())
-        if {name: len(values) for name, values in row["inputs"].items()} != side["inputs"] or not fits:
-            raise UserError(
-                f"{path} is damaged: row {number} does not fit the signature {row['signature']}. Convert it again."
-            )
-
-
-def _is_output(values: Any, size: int) -> bool:
-    """Return whether `values` is an output of `size` numbers in the form that golden.json has.
-
-    The form is all numbers or, of a large output, a dict with the largest numbers and their indices.
-    """
-    try:
-        if isinstance(values, dict):
-            fitting(values, {"likeliest": [int], "values": [float]})
-            places = values["likeliest"]
-            return len(places) == len(values["values"]) and all(0 <= place < size for place in places)
-        return np.asarray(values, np.float64).size == size
-    except (ValueError, TypeError):
-        return False
+def _expected_output(values: Any, shape: Sequence[int]) -> Any:
+    if not isinstance(values, dict):
+        return np.asarray(values, np.float64).reshape(shape)[0]
+    places, largest = np.asarray(values["likeliest"], np.int64), np.asarray(values["values"], np.float64)
+    if places.shape != largest.shape or not ((places >= 0) & (places < math.prod(shape))).all():
+        raise ValueError("an output has the indices of another")
+    return {"likeliest": places, "values": largest}
 
 
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:
@@ -192,60 +170,53 @@ def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, in
         f"{':'.join(','.join(map(str, port[2])) for port in sides['inputs'])}"
         for name, sides in ports.items()
     }
-    rows = beside.rows(examples)
-    numbered = [f"{number:05} {row['signature']} {lines[row['signature']]}\n" for number, row in enumerate(rows)]
+    rows = beside.rows[: None if examples is None else len(beside.golden) + examples]
+    numbered = [f"{number:05} {row.signature} {lines[row.signature]}\n" for number, row in enumerate(rows)]
     with atomic.new_directory(folder) as temporary:
         for number, row in enumerate(rows):
-            _write_row(temporary / "rows" / f"{number:05}", row)
+            _write_row(temporary / "rows" / f"{number:05}", row.inputs)
         for name in ports:
-            ones = {port[0]: np.ones(port[2], np.int32) for port in ports[name]["inputs"]}
-            fitting = [row for row in beside.golden if row["signature"] == name] or [{"inputs": ones}]
-            _write_row(temporary / "timed" / name, fitting[-1])
+            ones = {port[0]: np.ones(port[2], "<i4") for port in ports[name]["inputs"]}
+            golden = [row.inputs for row in beside.golden if row.signature == name]
+            _write_row(temporary / "timed" / name, [ones, *golden][-1])
         (temporary / "rows" / "list").write_text("".join(numbered), encoding="utf-8")
         signatures = "".join(f"{name} {line}\n" for name, line in lines.items())
         (temporary / "signatures").write_text(signatures, encoding="utf-8")
     return len(beside.golden), len(rows) - len(beside.golden)
 
 
-def _write_row(folder: Path, row: dict[str, Any]) -> None:
+def _write_row(folder: Path, inputs: Mapping[str, np.ndarray]) -> None:
     folder.mkdir(parents=True)
-    for name, values in row["inputs"].items():
-        (folder / name).write_bytes(np.asarray(values, "<i4").tobytes())
-
-
-def count_packed(file: Path, folder: Path) -> int:
-    """Return how many rows of exam.json `pack` wrote to a folder; raises UserError if the rows are another file's."""
-    try:
-        lines = (folder / "rows" / "list").read_bytes().splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{folder} was not written by `bertzoo phone pack`. Pack the inputs first.") from None
-    beside = read_companions(file)
-    count = len(lines) - len(beside.golden)
-    if not 0 <= count <= len(beside.exam["rows"] if beside.exam else ()):
-        raise UserError(f"{folder} has the inputs of another file than {file}. Pack those of {file} into a new folder.")
-    return count
+    for name, array in inputs.items():
+        (folder / name).write_bytes(array.tobytes())
 
 
 def judge(
-    file: Path, computed: Path, examples: int | None = None, limit: float | None = None, float16: bool = False
+    file: Path, computed: Path, packed: int | None = None, limit: float | None = None, float16: bool = False
 ) -> dict[str, Any]:
     """Compare a phone's outputs in the folder `computed` with the file's outputs on this machine.
 
-    examples: number of rows from exam.json that `pack` wrote.
+    packed: number of rows that `pack` wrote; None for all rows.
     limit: largest error to allow, as a share of an output's largest value; None takes the limit in LIMITS.
     float16: whether the phone computed in float16; the limits are then at least as loose as FLOAT16.
 
     Returns a dict with the keys:
     rows: number of rows of golden.json.
     limits: the applied DeviceLimits, as a dict.
-    golden: errors of each output over the rows of golden.json, as `_figures` returns them.
+    golden: errors of each output over the rows of golden.json, as `verify.differences` returns them.
     exam: scores on the task, as `_exam_scores` returns them.
     wrong: a sentence for each exceeded limit.
     right: whether `wrong` is empty.
 
-    Raises UserError if an output is missing or has the wrong size.
+    Raises UserError if an output is missing or has the wrong size, or if `packed` does not fit the file.
     """
     beside = read_companions(file)
+    count, rows = len(beside.golden), beside.rows
+    if packed is not None and not count <= packed <= len(rows):
+        raise UserError(
+            f"{packed} rows were packed, but {file} has {count} golden rows and {len(rows) - count} examples. Pack the "
+            "inputs of this file into a new folder."
+        )
     ports, limits = beside.description["ports"], LIMITS[beside.description["precision"]]
     if float16:
         limits = DeviceLimits(
@@ -253,31 +224,29 @@ def judge(
         )
     if limit is not None:
         limits = limits._replace(error=limit)
-    outputs = [
-        _read_outputs(computed, number, ports[row["signature"]]) for number, row in enumerate(beside.rows(examples))
-    ]
+    outputs = [_read_outputs(computed, number, ports[row.signature]) for number, row in enumerate(rows[:packed])]
     pairs = dict[str, list[tuple[np.ndarray, np.ndarray]]]()
     for row, arrays in zip(beside.golden, outputs, strict=False):
-        for name, actual, expected in _pairs(arrays, row["outputs"]):
+        for name, actual, expected in _pairs(arrays, row.outputs):
             pairs.setdefault(name, []).append((actual, expected))
     kinds = {port[0]: port[1] for sides in ports.values() for port in sides["outputs"]}
-    figures, allowed = {}, {}
+    errors, wrong = {}, []
     for name, values in pairs.items():
         actual, expected = map(np.concatenate, zip(*values, strict=True))
-        allowed[name] = verify.Limit(limits.error, limits.cosine)
+        allowed = verify.Limit(limits.error, limits.cosine)
         if kinds[name] in ("int8", "uint8"):
-            size = len(expected) // len(values)
-            allowed[name] = verify.integer_limit(allowed[name], np.dtype(kinds[name]), size)
+            allowed = verify.integer_limit(allowed, np.dtype(kinds[name]), len(expected) // len(values))
         if kinds[name] == "uint8":  # bits, whose vectors golden.json lacks
             actual, expected = (2.0 * np.unpackbits(side.astype(np.uint8)) - 1 for side in (actual, expected))
-            allowed[name] = allowed[name]._replace(error=2)
-        figures[name] = _figures(actual, expected)
-    scores = _exam_scores(beside.exam, outputs[len(beside.golden) :])
-    wrong = [*_beyond_limits(figures, allowed), *_lower_scores(scores, limits)]
+            allowed = allowed._replace(error=2)
+        errors[name] = verify.differences(actual, expected)
+        wrong += filter(None, [verify.excess(name, errors[name], allowed)])
+    scores = _exam_scores(beside.exam, outputs[count:])
+    wrong += _lower_scores(scores, limits)
     return {
-        "rows": len(beside.golden),
+        "rows": count,
         "limits": limits._asdict(),
-        "golden": figures,
+        "golden": errors,
         "exam": scores,
         "wrong": wrong,
         "right": not wrong,
@@ -318,12 +287,12 @@ def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator
         actual = outputs[name].reshape(-1).astype(np.float64)
         if isinstance(values, dict):
             actual, values = actual[values["likeliest"]], values["values"]
-        expected_values = np.asarray(values, np.float64).reshape(-1)
+        values = values.reshape(-1)
         if has_starts and name.endswith("_logits"):
             from bertzoo.heads import drop_excluded  # imports jax, which takes a second
 
-            actual, expected_values = drop_excluded(actual, expected_values)
-        yield name, actual, expected_values
+            actual, values = drop_excluded(actual, values)
+        yield name, actual, values
 
 
 def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -339,30 +308,9 @@ def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tu
     from bertzoo.heads import align_starts
 
     try:
-        return align_starts(outputs, {name: np.asarray(values) for name, values in expected.items()})
+        return align_starts(outputs, expected)
     except ValueError:  # phone and file share no start
         return {name: np.full(array.shape, np.nan) for name, array in outputs.items()}, expected
-
-
-def _figures(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
-    """Return an output's largest error, largest value and cosine; the error is inf if an actual value is not finite."""
-    error, norms = float(np.abs(actual - expected).max()), np.linalg.norm(actual) * np.linalg.norm(expected)
-    finite = bool(np.isfinite(actual).all())
-    return {
-        "max_error": error if finite else math.inf,
-        "largest": float(np.abs(expected).max()),
-        "cosine": float(actual @ expected / norms) if finite and norms else float(finite and not error),
-    }
-
-
-def _beyond_limits(figures: dict[str, dict[str, float]], allowed: dict[str, verify.Limit]) -> Iterator[str]:
-    for name, one in figures.items():
-        limits = allowed[name]
-        if not (one["max_error"] <= limits.error * one["largest"] and one["cosine"] >= limits.cosine):
-            yield (
-                f"the error of {name} is {one['max_error']:.2g} (limit: {limits.error:g} times the largest value, "
-                f"{one['largest']:.3g}), and the cosine {one['cosine']:.4f} (limit: at least {limits.cosine:g})"
-            )
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
@@ -376,10 +324,10 @@ def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray
 
     def score(logits: np.ndarray) -> dict[str, float]:
         predictions = logits[:, 0] * exam["scale"] if exam["kind"] == "regression" else logits.argmax(-1)
-        labels = np.asarray([row["label"] for row in rows])
+        labels = np.asarray([row.label for row in rows])
         return metrics.scores_of(exam["kind"], exam["metrics"], (), predictions, labels)
 
-    here = score(np.asarray([row["logits"] for row in rows]))
+    here = score(np.stack([row.outputs["logits"] for row in rows]))
     logits = np.stack([output["logits"] for output in outputs])
     return {
         "task": exam["task"],
@@ -393,80 +341,11 @@ def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray
 def _lower_scores(exam: dict[str, Any] | None, limits: DeviceLimits) -> Iterator[str]:
     if exam is None:
         return
-    allowed = limits.points + 100 * _CHANCE / exam["examples"]
-    phone = exam["scores"]["phone"]
+    room = limits.points + 100 * _CHANCE / exam["examples"]
+    phone, here = exam["scores"]["phone"], exam["scores"]["here"]
     if any(np.isnan(points) for points in phone.values()):
         yield f"{exam['task']} cannot be scored: an output is not finite"
         return
-    for name, here in exam["scores"]["here"].items():
-        lower = here - phone[name]
-        if metrics.in_points(name) and lower > allowed:
-            count = f"{exam['examples']:,} examples"
-            yield f"{name} is {lower:.2f} points lower than on this machine (limit: {allowed:.3g} on {count})"
-
-
-def pack_timed(file: Path, folder: Path, length: int | None = None) -> int:
-    """Write a row of `length` tokens to a new folder, as input to time an exported file on a phone; return the length.
-
-    file: the exported file. length: None takes the length nearest to USUAL that the file accepts.
-
-    The file `signatures` in the folder lists the inputs in the graph's order, with their shapes. The folder
-    timed/SIGNATURE has each input twice: as raw little-endian int32 and, in the layout of ONNX's test data, as
-    input_NUMBER.pb.
-
-    Raises UserError if `file` does not accept the length, or takes texts.
-    """
-    description = read_metadata(file, "format", "inputs", "lengths")
-    if description is None:
-        path = file.with_name(companions(file)[0])
-        raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert`.")
-    check_takes_ids(file, description["format"])
-    if folder.exists():
-        raise UserError(f"{folder} exists. Name a new folder.")
-    shortest, longest = description["lengths"]["shortest"], description["lengths"]["longest"]
-    if length is None:
-        length = min(max(USUAL, shortest), longest)
-    if not shortest <= length <= longest:
-        span = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        raise UserError(f"--length={length}, but the rows of {file} have {span} tokens. Use one of these lengths.")
-    row = _timed_row(file, description, length)
-    shapes = ":".join(f"1,{array.size}" for array in row.values())
-    with atomic.new_directory(folder) as temporary:
-        timed = temporary / "timed" / f"length_{length}"
-        timed.mkdir(parents=True)
-        for number, (name, array) in enumerate(row.items()):
-            (timed / name).write_bytes(array.tobytes())
-            (timed / f"input_{number}.pb").write_bytes(tensor_proto(name, array[None]))
-        (temporary / "signatures").write_text(f"length_{length} {','.join(row)} {shapes}\n", encoding="utf-8")
-    return length
-
-
-def _timed_row(file: Path, description: Mapping[str, Any], length: int) -> dict[str, np.ndarray]:
-    """Return a row of `length` tokens as int32 inputs by name, in the graph's order.
-
-    This is the last row of this length in golden.json or, if there is none, a row in which every value is 1.
-    """
-    path = file.with_name(companions(file)[1]) / "golden.json"
-    golden = _read_json(path, _GOLDEN) if path.exists() else []
-    rows = [row["inputs"] for row in golden if row["signature"] == f"length_{length}"]
-    ones = {name: [1] * (1 if name == "masked_positions" else length) for name in description["inputs"]}
-    inputs = rows[-1] if rows else ones
-    if {name: len(values) for name, values in inputs.items()} != {name: len(values) for name, values in ones.items()}:
-        raise UserError(f"{path} is damaged: a row of length {length} does not fit the file. Convert the model again.")
-    return {name: np.asarray(inputs[name], "<i4") for name in ones}
-
-
-def tensor_proto(name: str, array: np.ndarray) -> bytes:
-    """Return an int32 array as a serialised TensorProto of onnx.proto: dims, data_type, name and raw_data.
-
-    The wire format is protobuf's (https://protobuf.dev/programming-guides/encoding).
-    """
-    name_bytes, content = name.encode(), array.astype("<i4").tobytes()
-    dims = b"".join(b"\x08" + _varint(size) for size in array.shape)
-    kind = b"\x10" + _varint(_INT32)
-    return dims + kind + b"\x42" + _varint(len(name_bytes)) + name_bytes + b"\x4a" + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    low, rest = number & 0x7F, number >> 7
-    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+    for name in verify.lower_scores(phone, here, room):
+        lower, count = here[name] - phone[name], f"{exam['examples']:,} examples"
+        yield f"{name} is {lower:.2f} points lower than on this machine (limit: {room:.3g} on {count})"

@@ -1,7 +1,7 @@
 """Compare a written file's outputs with its model's, on rows of every length."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -115,15 +115,20 @@ def check_scores(scores: Mapping[str, Any], precision: Precision) -> None:
     example can move the F1 of a rare label by many points.
     """
     room = LOST[precision] + 100 * EXAMPLES / scores["examples"]
-    for metric, points in scores["file"].items():
-        if metric == "f1_macro" and len(scores["file"]) > 1:
-            continue
-        if in_points(metric) and not points >= scores["model"][metric] - room:  # NaN fails, too
+    for metric in lower_scores(scores["file"], scores["model"], room):
+        if metric != "f1_macro" or len(scores["file"]) == 1:
             raise ExportFailed(
                 f"the file scores lower than the model: on {scores['examples']:,} examples of {scores['task']}, "
-                f"{metric} is {points:.2f} for the file and {scores['model'][metric]:.2f} for the model, but may be at "
-                f"most {room:.2f} points lower. {_ADVICE}"
+                f"{metric} is {scores['file'][metric]:.2f} for the file and {scores['model'][metric]:.2f} for the "
+                f"model, but may be at most {room:.2f} points lower. {_ADVICE}"
             )
+
+
+def lower_scores(scores: Mapping[str, float], reference: Mapping[str, float], room: float) -> Iterator[str]:
+    """Yield each metric in points that is more than `room` points lower than in `reference`, or NaN."""
+    for metric, points in scores.items():
+        if in_points(metric) and not points >= reference[metric] - room:
+            yield metric
 
 
 def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length: int) -> list[dict[str, np.ndarray]]:
@@ -208,14 +213,30 @@ def _errors(theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray]) -> dict[st
             f"an output of the file has the shape {theirs[0].shape}, but the model's has {ours[0].shape}. {_ADVICE}"
         )
     actual, expected = (np.concatenate([x.astype(np.float64).reshape(-1) for x in rows]) for rows in (theirs, ours))
-    norms = np.linalg.norm(actual) * np.linalg.norm(expected)
+    finite = {"finite": bool(np.isfinite(actual).all()), "model_finite": bool(np.isfinite(expected).all())}
+    return finite | differences(actual, expected)
+
+
+def differences(actual: np.ndarray, expected: np.ndarray) -> dict[str, float]:
+    """Return an output's largest error, largest value and cosine; the error is inf if an actual value is not finite."""
+    error, norms = float(np.abs(actual - expected).max()), np.linalg.norm(actual) * np.linalg.norm(expected)
+    finite = bool(np.isfinite(actual).all())
     return {
-        "finite": bool(np.isfinite(actual).all()),
-        "model_finite": bool(np.isfinite(expected).all()),
-        "max_error": float(np.abs(actual - expected).max()),
+        "max_error": error if finite else math.inf,
         "largest": float(np.abs(expected).max()),
-        "cosine": float(actual @ expected / norms) if norms else float(not np.any(actual - expected)),
+        "cosine": float(actual @ expected / norms) if finite and norms else float(finite and not error),
     }
+
+
+def excess(output: str, errors: Mapping[str, float], limit: Limit) -> str:
+    """Return a clause if an output's `differences` exceed a limit; "" if they do not."""
+    share = errors["max_error"] / errors["largest"] if errors["largest"] else errors["max_error"]
+    if share <= limit.error and errors["cosine"] >= limit.cosine:
+        return ""
+    return (
+        f"the error of {output} is {share:.2g} times the output's largest value (limit: at most {limit.error:g}), and "
+        f"the cosine {errors['cosine']:.6f} (limit: at least {limit.cosine:g})"
+    )
 
 
 def _check_errors(output: str, errors: dict[str, Any], limit: Limit) -> None:
@@ -225,10 +246,5 @@ def _check_errors(output: str, errors: dict[str, Any], limit: Limit) -> None:
         )
     if not errors["finite"]:
         raise ExportFailed(f"the file gives NaN or infinity in {output}. {_ADVICE}")
-    share = errors["max_error"] / errors["largest"] if errors["largest"] else errors["max_error"]
-    if not (share <= limit.error and errors["cosine"] >= limit.cosine):
-        raise ExportFailed(
-            f"the file differs from the model: the error of {output} is {share:.2g} times the output's largest value "
-            f"(limit: at most {limit.error:g}), and the cosine {errors['cosine']:.6f} (limit: at least "
-            f"{limit.cosine:g}). {_ADVICE}"
-        )
+    if too_much := excess(output, errors, limit):
+        raise ExportFailed(f"the file differs from the model: {too_much}. {_ADVICE}")
