@@ -11,7 +11,7 @@ stay under --runs, and all resumes. Also draws docs/students.png. Needs the extr
 import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import numpy as np
 
 from benchmarks.lib import results, tables
 from benchmarks.lib.program import bertzoo, finetune
-from bertzoo.benchmarking.latency import LatencySettings, milliseconds
+from bertzoo.benchmarking.latency import milliseconds
+from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.core import atomic, config
 from bertzoo.models import Model
 
@@ -85,7 +86,7 @@ def choose(record: Path) -> dict[str, dict[str, Any]]:
     if record.exists():
         return json.loads(record.read_text(encoding="utf-8"))
     students = [(family, budget) for family in FAMILIES for budget in LAYERS]
-    settings = LatencySettings(length=LENGTH)
+    settings = BenchmarkSettings(lengths=(LENGTH,))
     probes = [build(family, width, LAYERS[budget]) for family, budget in students for width in PROBES]
     times, _ = milliseconds([probes[0], *probes], settings)
     measured = np.reshape(times[1:], (len(students), len(PROBES)))
@@ -98,7 +99,7 @@ def choose(record: Path) -> dict[str, dict[str, Any]]:
             break
         for one in slow:
             widths[one] -= STEP
-    rounded, _ = milliseconds([probes[0], *chosen], settings._replace(precision=INT8))
+    rounded, _ = milliseconds([probes[0], *chosen], replace(settings, precisions=(INT8,)))
     sizes = {
         f"{family}-{budget}": {
             "family": family,

@@ -11,6 +11,7 @@ Fails if a target is missed. Nothing else should run at the same time.
 
 import argparse
 import hashlib
+import itertools
 import json
 import statistics
 import subprocess
@@ -27,11 +28,13 @@ from benchmarks.lib import results
 from benchmarks.phone import conversion_costs, task_scores
 from bertzoo.benchmarking import backends, interleave, models
 from bertzoo.benchmarking.worker import LoadRequest
+from bertzoo.core import atomic
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.export.check import verify
 from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.litert import write
+from bertzoo.export.litert import quantise, write
 from bertzoo.export.options import Precision
 from bertzoo.runs import load_model
 from bertzoo.tasks.glue import GLUE
@@ -114,9 +117,12 @@ class Files:
         self.paths[key] = path
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
-            source = load_model.read_model(self.hub(calibrated)) if calibrated else None
-            rows = backends.calibration(source, lengths, precision) if source else None
-            backends.litert_file(graph(), path.with_suffix(".tmp"), lengths, precision, rows).path.rename(path)
+            model, rows = graph(), {}
+            if calibrated and precision == "int8-static":
+                training = training_graph(load_model.read_model(self.hub(calibrated)))
+                rows = {write.signature(length): verify.sample_rows(training, None, length) for length in lengths}
+                model = rewrites.scale_updates(model, itertools.chain.from_iterable(rows.values()))
+            atomic.write_bytes(path, quantise.quantised(write.convert(model, lengths), precision, rows))
 
 
 def corner(options: list[tuple[str, str]]) -> Any:
@@ -165,7 +171,7 @@ def measure(files: Files, read: Sequence[int], rounds: int, runs: int) -> list[d
 
 def load_request(file: Path) -> LoadRequest:
     """A request to load a file in the runtime of its suffix, on one thread."""
-    return LoadRequest(backends.SUFFIXES[file.suffix], str(file), 1, VOCABULARY)
+    return LoadRequest(backends.BACKENDS[file.suffix], str(file), 1, VOCABULARY)
 
 
 def logit_difference(reference: Path, file: Path) -> float:

@@ -7,22 +7,23 @@ import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from bertzoo.benchmarking.backends import BACKENDS, SUFFIXES, WriteRequest, WrittenModel, check_backend
+from bertzoo.benchmarking.backends import BACKENDS, write_timed
 from bertzoo.benchmarking.interleave import Rounds, ratio, start_workers, take_turns
 from bertzoo.benchmarking.models import BenchmarkModel, check_overrides, read_model
 from bertzoo.benchmarking.options import BenchmarkSettings
-from bertzoo.benchmarking.worker import LoadRequest
+from bertzoo.benchmarking.worker import TEXT_INPUTS, LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.core import html
 from bertzoo.core.errors import UserError
 from bertzoo.core.tables import aligned
-from bertzoo.export import formats
+from bertzoo.export.formats import targets
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.lengths import USUAL, resolve_lengths
 from bertzoo.export.litert.write import row_shapes, signature
+from bertzoo.export.options import FORMAT_PRECISIONS, SINGLE
 from bertzoo.nn.flops import flops_by_scope
 
 _LOG = logging.getLogger(__name__)
@@ -70,102 +71,41 @@ class PartShares:
         return [f"{self.model}, {self.length} tokens", *aligned(cells, 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """A model timed in a runtime.
-
-    length: row length in tokens.
-    rounds: seconds of each run, by round.
-    empty: peak memory of the runtime without a model, in bytes.
-    peak: peak memory with the model minus `empty`, in bytes.
-    size: bytes of the file.
-    head, parameters, flops, precision: None if the file does not record them.
-    """
-
-    model: str
-    backend: str
-    version: str
-    precision: str | None
-    threads: int
-    length: int
-    rounds: Rounds
-    peak: int
-    empty: int
-    size: int
-    head: str | None
-    parameters: int | None
-    flops: int | None
-
-    @property
-    def setting(self) -> tuple[str, int, int]:
-        """Runtime, threads and length; only measurements of the same setting are compared."""
-        return self.backend, self.threads, self.length
-
-    @property
-    def milliseconds(self) -> list[float]:
-        """Milliseconds of every timed run, over all rounds."""
-        return [1e3 * second for runs in self.rounds for second in runs]
-
-
-def speed(row: Measurement, rows: Sequence[Measurement], base: str) -> float | None:
+def speed(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], base: str) -> float | None:
     """Return the speed of a row relative to model `base` in the same setting; 2.0 is twice as fast.
 
-    Returns None if `base` was not timed in this setting.
+    Returns None if `base` was not timed with the row's backend, threads and length.
     """
-    reference = next((one for one in rows if (one.model, one.setting) == (base, row.setting)), None)
-    return None if reference is None else ratio(reference.rounds, row.rounds)
+    setting = {"model": base} | {name: row[name] for name in ("backend", "threads", "length")}
+    reference = next((one for one in rows if all(one[name] == value for name, value in setting.items())), None)
+    return None if reference is None else ratio(reference["rounds_ms"], row["rounds_ms"])
 
 
-def row_documents(rows: Sequence[Measurement], base: str) -> list[dict[str, Any]]:
-    """Return the rows as JSON objects; times are in milliseconds, sizes in bytes."""
-    names = ("model", "backend", "version", "precision", "threads", "length", "head")
-    return [
-        {
-            **{name: getattr(row, name) for name in names},
-            "median_ms": statistics.median(row.milliseconds),
-            "mean_ms": statistics.fmean(row.milliseconds),
-            "least_ms": min(row.milliseconds),
-            "speed": speed(row, rows, base),
-            "file_bytes": row.size,
-            "peak_bytes": row.peak,
-            "runtime_bytes": row.empty,
-            "flops": row.flops,
-            "parameters": row.parameters,
-            "rounds_ms": [[1e3 * second for second in runs] for runs in row.rounds],
-        }
-        for row in rows
-    ]
-
-
-def table(rows: Sequence[Measurement], base: str) -> list[str]:
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return aligned lines of text: the column names, then one line for each row."""
-    lines = cells(rows, base)
-    return aligned([list(lines[0]), *(list(line.values()) for line in lines)], 3)
-
-
-def cells(rows: Sequence[Measurement], base: str) -> list[dict[str, str]]:
-    """Return each row as text by column name."""
 
     def optional(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
 
-    return [
-        {
-            "model": row.model,
-            "backend": row.backend,
-            "precision": row.precision or "",
-            "threads": str(row.threads),
-            "length": str(row.length),
-            "median ms": f"{statistics.median(row.milliseconds):.2f}",
-            "mean ms": f"{statistics.fmean(row.milliseconds):.2f}",
-            "speed": optional(speed(row, rows, base), ".2f"),
-            "file MB": f"{row.size / 1e6:,.1f}",
-            "peak MB": f"{row.peak / 1e6:,.1f}",
-            "GFLOPs": optional(None if row.flops is None else row.flops / 1e9, ".2f"),
-            "parameters": optional(row.parameters, ","),
-        }
+    head = ["model", "backend", "precision", "threads", "length", "median ms", "mean ms", "speed", "file MB", "peak MB"]
+    cells = [
+        [
+            row["model"],
+            row["backend"],
+            row["precision"] or "",
+            str(row["threads"]),
+            str(row["length"]),
+            f"{row['median_ms']:.2f}",
+            f"{row['mean_ms']:.2f}",
+            optional(row["speed"], ".2f"),
+            f"{row['file_bytes'] / 1e6:,.1f}",
+            f"{row['peak_bytes'] / 1e6:,.1f}",
+            optional(row["flops"] and row["flops"] / 1e9, ".2f"),
+            optional(row["parameters"], ","),
+        ]
         for row in rows
     ]
+    return aligned([[*head, "GFLOPs", "parameters"], *cells], 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,13 +115,14 @@ class BenchmarkResult:
     runs: timed runs of each case.
     rounds: number of rounds, each with a share of every case's runs.
     base: name of the model to which speeds are relative.
+    rows: of the JSON that `bertzoo benchmark --json` prints.
     parts: each model's FLOPs by part; empty unless requested.
     """
 
     runs: int
     rounds: int
     base: str
-    rows: list[Measurement]
+    rows: list[dict[str, Any]]
     parts: list[PartShares]
 
     def document(self) -> dict[str, Any]:
@@ -192,46 +133,44 @@ class BenchmarkResult:
             "rounds": self.rounds,
             "cores": os.cpu_count(),
             "speed_of": self.base,
-            "rows": row_documents(self.rows, self.base),
+            "rows": self.rows,
             "profiles": profiles,
         }
 
     def lines(self) -> list[str]:
         """Return the measurements as aligned lines of text, column names first."""
         note = f"speed: 2.0 is twice as fast as {self.base} with the same backend, threads and length"
-        return [*table(self.rows, self.base), note]
+        return [*table(self.rows), note]
 
     def _repr_html_(self) -> str:
-        return html.table(cells(self.rows, self.base))
+        text = "\n".join(self.lines())
+        return f"<pre>{escape(text)}</pre>"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model and the settings at which one process times it. length: row length in tokens; None for the default."""
+    """A file and the settings at which one process times it.
 
-    model: BenchmarkModel
+    model: name of the model.
+    description: entries of the file's metadata JSON; {} if it has none.
+    length: row length in tokens; None for the default.
+    """
+
+    model: str
     backend: str
-    precision: Any
-    written: WrittenModel
+    file: Path
+    description: Mapping[str, Any]
     threads: int
     length: int | None
 
-    @property
-    def vocabulary(self) -> int:
-        """Number of ids that random rows draw from."""
-        if self.model.pretrained is None:
-            return self.model.file_size("vocab_size", ANY_VOCABULARY)
-        return self.model.pretrained.model.vocab_size
+    def _model_size(self, name: str, default: int) -> int:
+        return self.description.get("model", {}).get(name) or default
 
     def request(self) -> LoadRequest:
         """Return the request that makes a worker load this case."""
-        return LoadRequest(self.backend, str(self.written.path), self.threads, self.vocabulary, self.model.inputs)
-
-    def flops(self, length: int) -> int | None:
-        """Return the FLOPs of a row of `length` tokens, or None if they are not known."""
-        if self.written.graph is not None:
-            return formats.flops(self.written.graph, length)
-        return self.model.description.get("flops", {}).get(signature(length))
+        vocabulary = self._model_size("vocab_size", ANY_VOCABULARY)
+        inputs = tuple(self.description.get("inputs", TEXT_INPUTS))
+        return LoadRequest(self.backend, str(self.file), self.threads, vocabulary, inputs)
 
     def resolve_length(self, available: Sequence[int]) -> int:
         """Return the row length to time, in tokens; raises UserError if it is not one of `available`.
@@ -242,11 +181,36 @@ class Case:
         if self.length is None and available:
             return USUAL if USUAL in available else max(available)
         if self.length is None:
-            return min(USUAL, self.model.file_size("max_positions", USUAL))
+            return min(USUAL, self._model_size("max_positions", USUAL))
         if available and self.length not in available:
             lengths = ", ".join(map(str, available))
-            raise UserError(f"--lengths={self.length} is not a length of {self.model.name}. Use {lengths}.")
+            raise UserError(f"--lengths={self.length} is not a length of {self.model}. Use {lengths}.")
         return self.length
+
+    def row(self, state: Mapping[str, Any], length: int, rounds: Rounds, peak: int) -> dict[str, Any]:
+        """Return the case's row in the JSON of `bertzoo benchmark`, without its speed.
+
+        state: the worker's. length: row length in tokens. rounds: seconds of every run. peak: of memory, in bytes.
+        """
+        times = [1e3 * second for runs in rounds for second in runs]
+        return {
+            "model": self.model,
+            "backend": self.backend,
+            "version": state["version"],
+            "precision": self.description.get("precision"),
+            "threads": state["threads"],
+            "length": length,
+            "head": self.description.get("head", {}).get("kind"),
+            "median_ms": statistics.median(times),
+            "mean_ms": statistics.fmean(times),
+            "least_ms": min(times),
+            "file_bytes": self.file.stat().st_size,
+            "peak_bytes": peak,
+            "runtime_bytes": state["empty"],
+            "flops": self.description.get("flops", {}).get(signature(length)),
+            "parameters": self.description.get("parameters"),
+            "rounds_ms": [[1e3 * second for second in runs] for runs in rounds],
+        }
 
 
 def benchmark(
@@ -267,7 +231,7 @@ def benchmark(
     settings = settings or BenchmarkSettings()
     if repeated := [name for name in models if list(models).count(name) > 1]:
         raise UserError(f"{repeated[0]} is named twice. Name every MODEL once.")
-    loaded = [read_model(name, overrides, tuple(SUFFIXES)) for name in models]
+    loaded = [read_model(name, overrides, tuple(BACKENDS)) for name in models]
     check_overrides(overrides, loaded)
     if parts and all(model.pretrained is None for model in loaded):
         raise UserError(
@@ -280,8 +244,9 @@ def benchmark(
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
         cases = [case for model in loaded for case in prepare(settings, model, backends[model.name], Path(folder))]
         measured = _measure(settings, cases)
+    rows = [row | {"speed": speed(row, measured, base)} for row in measured]
     shares = [one for model in loaded for one in _parts(settings, model)] if parts else []
-    return BenchmarkResult(runs=settings.runs, rounds=settings.rounds, base=base, rows=measured, parts=shares)
+    return BenchmarkResult(runs=settings.runs, rounds=settings.rounds, base=base, rows=rows, parts=shares)
 
 
 def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
@@ -291,7 +256,7 @@ def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
     """
     if model.file is None:
         return list(settings.backends or ["litert"])
-    backend = SUFFIXES[model.file.suffix]
+    backend = BACKENDS[model.file.suffix]
     if settings.backends and backend not in settings.backends:
         names = ",".join(settings.backends)
         raise UserError(f"--backends={names} lacks {backend}, the only backend that runs {model.name}. Add {backend}.")
@@ -312,10 +277,8 @@ def _check_backends(
             f"--precision applies to configs and model directories, but every MODEL is a file: {', '.join(backends)}. "
             "Leave --precision out."
         )
-    for name in sorted(used):
-        check_backend(name, name in written, settings.threads, settings.interpreter)
     for name in sorted(written):
-        has = BACKENDS[name].precisions
+        has = FORMAT_PRECISIONS[name]
         missing = [precision for precision in settings.precisions or () if precision not in has]
         if missing and len(missing) == len(settings.precisions or ()):
             raise UserError(
@@ -323,6 +286,10 @@ def _check_backends(
             )
         for precision in missing:
             _LOG.info(f"left out: {precision}, which {name} does not have")
+    formats = targets(settings.interpreter)
+    for name in sorted(used):
+        check = formats[name].check if name in written else formats[name].check_runtime
+        check()
     if max(settings.threads) > (cores := os.cpu_count() or 1):
         _LOG.warning(f"{max(settings.threads)} threads share {cores} cores")
 
@@ -337,59 +304,41 @@ def prepare(
     """
     if model.pretrained is None:
         assert model.file is not None
-        written = WrittenModel(path=model.file, size=model.file.stat().st_size, graph=None)
-        files = dict.fromkeys(settings.lengths or [None], written)
-        yield from _cases(settings, model, backends[0], model.description.get("precision"), files)
+        files = dict.fromkeys(settings.lengths or [None], (model.file, model.description))
+        yield from _cases(settings, model.name, backends[0], files)
         return
     lengths = resolve_lengths(model.pretrained, settings.lengths or ())
     for name in backends:
+        target = targets(settings.interpreter)[name]
         for precision in settings.precisions or ["fp32"]:
-            if precision not in BACKENDS[name].precisions:
+            if precision not in FORMAT_PRECISIONS[name]:
                 continue
             _LOG.info(f"writing {model.name} for {name}, {precision}")
             files = {}
-            for together in [[length] for length in lengths] if BACKENDS[name].single else [lengths]:
-                request = WriteRequest(together, precision, settings.interpreter)
-                place = folder / f"{len(list(folder.iterdir()))}"
-                files |= dict.fromkeys(together, BACKENDS[name].write(model.pretrained, place, request))
-            yield from _cases(settings, model, name, precision, files)
+            for together in [[length] for length in lengths] if name in SINGLE else [lengths]:
+                file = folder / f"{len(list(folder.iterdir()))}{target.suffix}"
+                description = write_timed(target, model.pretrained, file, together, precision)  # pyright: ignore[reportArgumentType] (known)
+                files |= dict.fromkeys(together, (file, description))
+            yield from _cases(settings, model.name, name, files)
 
 
 def _cases(
-    settings: BenchmarkSettings, model: BenchmarkModel, backend: str, precision: Any, files: Mapping[Any, WrittenModel]
+    settings: BenchmarkSettings, model: str, backend: str, files: Mapping[Any, tuple[Path, Mapping[str, Any]]]
 ) -> Iterator[Case]:
     for threads in settings.threads:
-        for length, written in files.items():
-            yield Case(
-                model=model, backend=backend, precision=precision, written=written, threads=threads, length=length
-            )
+        for length, (file, description) in files.items():
+            yield Case(model=model, backend=backend, file=file, description=description, threads=threads, length=length)
 
 
-def _measure(settings: BenchmarkSettings, cases: Sequence[Case]) -> list[Measurement]:
-    requests = [(f"{case.model.name} in {case.backend}", case.request()) for case in cases]
+def _measure(settings: BenchmarkSettings, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    requests = [(f"{case.model} in {case.backend}", case.request()) for case in cases]
     with start_workers(requests, str(settings.interpreter)) as workers:
-        states = [worker.state for worker in workers]
-        lengths = [case.resolve_length(state["lengths"]) for case, state in zip(cases, states, strict=True)]
+        lengths = [case.resolve_length(one.state["lengths"]) for case, one in zip(cases, workers, strict=True)]
         rounds = take_turns(workers, lengths, settings.runs, settings.rounds)
-        peaks = [worker.peak() for worker in workers]
-    return [
-        Measurement(
-            model=case.model.name,
-            backend=case.backend,
-            version=state["version"],
-            precision=case.precision,
-            threads=state["threads"],
-            length=length,
-            rounds=seconds,
-            peak=peak,
-            empty=state["empty"],
-            size=case.written.size,
-            head=case.model.head,
-            parameters=case.model.parameters,
-            flops=case.flops(length),
-        )
-        for case, state, length, seconds, peak in zip(cases, states, lengths, rounds, peaks, strict=True)
-    ]
+        return [
+            case.row(worker.state, length, seconds, worker.peak())
+            for case, worker, length, seconds in zip(cases, workers, lengths, rounds, strict=True)
+        ]
 
 
 def _parts(settings: BenchmarkSettings, model: BenchmarkModel) -> Iterator[PartShares]:

@@ -17,11 +17,6 @@ from bertzoo.core.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 
-_BACKENDS = {
-    "torch-export": "torch",
-    "torchscript": "torch",
-    "mediapipe": "litert",
-}  # by export format; others: their own name
 Rounds = list[list[float]]  # seconds of every run, by round
 
 
@@ -144,9 +139,8 @@ def memory_of_file(options: Any, model: Any, file: Path, length: int, inputs: tu
     options: the `export.options.ExportOptions` with which the file was written. length: tokens in the row. inputs:
     names of the file's inputs.
     """
-    backend = _BACKENDS.get(options.to) or str(options.to)
-    python = str(options.python or sys.executable) if backend == "executorch" else sys.executable
-    request = LoadRequest(backend, str(file), 1, model.vocab_size, inputs)
+    python = str(options.python or sys.executable) if options.to == "executorch" else sys.executable
+    request = LoadRequest(options.to, str(file), 1, model.vocab_size, inputs)
     with closing(Worker(str(file), request, python)) as worker:
         worker.run([length])
         return worker.peak()

@@ -13,16 +13,18 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from bertzoo.benchmarking.backends import BACKENDS, SUFFIXES, WriteRequest, check_backend
+from bertzoo.benchmarking.backends import BACKENDS, write_timed
 from bertzoo.benchmarking.interleave import ratio, start_workers, take_turns
 from bertzoo.benchmarking.models import check_overrides, read_model, untrained
+from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.errors import UserError
 from bertzoo.core.processor import processor
+from bertzoo.export.formats import targets
 from bertzoo.export.lengths import resolve_lengths
-from bertzoo.export.options import Precision
+from bertzoo.export.litert.write import check_packages
 from bertzoo.heads import NoHead
 from bertzoo.models import Model
 from bertzoo.pruning.latency import LatencyTable, common, latency, points
@@ -37,37 +39,28 @@ VOCABULARY = 1000  # largest vocabulary of an encoder; a larger one would not ch
 STEPS = 4
 
 
-class LatencySettings(NamedTuple):
-    """Settings of a latency table.
+def measure_config(
+    name: str,
+    overrides: Sequence[tuple[str, str]],
+    settings: BenchmarkSettings,
+    dimensions: Sequence[str] = (),
+    steps: int = STEPS,
+) -> LatencyTable:
+    """Return the latency table of a config or model directory; raises UserError for a wrong name or setting.
 
-    dimensions: letters of dimensions to measure, such as "h" for the width; empty for all that pruning can cut.
-    steps: number of sizes per dimension.
-    length: tokens of a row; 0 for 128.
-    runs: timed runs of each encoder, spread over the rounds.
+    settings: with at most one length, precision and number of threads. dimensions, steps: as in `grid`.
     """
-
-    dimensions: Sequence[str] = ()
-    steps: int = STEPS
-    length: int = 0
-    threads: int = 1
-    precision: Precision = "fp32"
-    runs: int = 40
-    rounds: int = 8
-
-
-def measure_config(name: str, overrides: Sequence[tuple[str, str]], settings: LatencySettings) -> LatencyTable:
-    """Return the latency table of a config or model directory; raises UserError for a wrong name or setting."""
-    if settings.steps < 2:
-        raise UserError(f"--steps={settings.steps} is less than 2. Use at least 2: the smallest and the largest size.")
-    check_backend(BACKEND, True, [settings.threads], Path(sys.executable))
-    model = read_model(name, overrides, tuple(SUFFIXES))
+    if steps < 2:
+        raise UserError(f"--steps={steps} is less than 2. Use at least 2: the smallest and the largest size.")
+    check_packages()
+    model = read_model(name, overrides, tuple(BACKENDS))
     if model.pretrained is None:
         raise UserError(
             f"--table measures a model, but {name} is a file. Name the model that the file was converted from."
         )
     check_overrides(overrides, [model])
-    (length,) = resolve_lengths(model.pretrained, [settings.length] if settings.length else ())
-    return measure(model.pretrained.model, settings._replace(length=length))
+    lengths = resolve_lengths(model.pretrained, settings.lengths or ())
+    return measure(model.pretrained.model, dataclasses.replace(settings, lengths=lengths), dimensions, steps)
 
 
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
@@ -92,12 +85,15 @@ def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple
     return sizes
 
 
-def measure(model: Model, settings: LatencySettings) -> LatencyTable:
-    """Return the latency table of a model.
+def measure(
+    model: Model, settings: BenchmarkSettings, dimensions: Sequence[str] = (), steps: int = STEPS
+) -> LatencyTable:
+    """Return the latency table of a model; settings: as in `milliseconds`. dimensions, steps: as in `grid`.
 
     Raises UserError if the model's layers differ in a dimension that is not measured.
     """
-    sizes = grid(model, settings.dimensions, settings.steps)
+    sizes = grid(model, dimensions, steps)
+    length, threads, precision = _setting(settings)
     shared = common(model, list(sizes))
     model = dataclasses.replace(model, vocab_size=min(VOCABULARY, model.vocab_size))
     at = points(sizes)
@@ -108,7 +104,7 @@ def measure(model: Model, settings: LatencySettings) -> LatencyTable:
     one, deep = times[2::2], times[3::2]
     more = [max(0.0, (b - a) / MORE) for a, b in zip(one, deep, strict=True)]
     table = LatencyTable(
-        length=settings.length,
+        length=length,
         model=shared,
         sizes=sizes,
         one=dict(zip(at, one, strict=True)),
@@ -119,8 +115,8 @@ def measure(model: Model, settings: LatencySettings) -> LatencyTable:
         "machine": f"{processor().name or platform.processor() or 'unknown'} ({platform.machine()})",
         "cores": os.cpu_count(),
         "runtime": f"{BACKEND} {runtime}",
-        "threads": settings.threads,
-        "precision": settings.precision,
+        "threads": threads,
+        "precision": precision,
         "runs": settings.runs,
         "rounds": settings.rounds,
         "whole": {"measured_ms": times[1], "table_ms": latency(structure, table, "the table")(structure.sizes)},
@@ -128,8 +124,16 @@ def measure(model: Model, settings: LatencySettings) -> LatencyTable:
     return dataclasses.replace(table, measurement=facts)
 
 
-def milliseconds(models: Sequence[Model], settings: LatencySettings) -> tuple[list[float], str]:
+def _setting(settings: BenchmarkSettings) -> tuple[int, int, Any]:
+    """Return the length, number of threads and precision of settings that have one of each."""
+    assert settings.lengths
+    return settings.lengths[0], settings.threads[0], (settings.precisions or ("fp32",))[0]
+
+
+def milliseconds(models: Sequence[Model], settings: BenchmarkSettings) -> tuple[list[float], str]:
     """Return the milliseconds of a row in every model, and the runtime's version.
+
+    settings: with one length, one number of threads and at most one precision.
 
     The models are timed in small groups, and each group takes turns with the first model. Times come from ratios to the
     first model's time, so a machine that slows down between two groups does not change them.
@@ -142,7 +146,7 @@ def milliseconds(models: Sequence[Model], settings: LatencySettings) -> tuple[li
             requests = [first, *(_request(one, Path(folder) / str(i), settings) for i, one in enumerate(group))]
             with start_workers([(f"encoder {done + i}", request) for i, request in enumerate(requests)]) as workers:
                 runtime = workers[0].state["version"]
-                lengths = [settings.length] * len(requests)
+                lengths = [_setting(settings)[0]] * len(requests)
                 base, *others = take_turns(workers, lengths, settings.runs, settings.rounds, logging.DEBUG)
             of_first += [second for runs in base for second in runs]
             shares += [ratio(rounds, base) for rounds in others]
@@ -152,7 +156,7 @@ def milliseconds(models: Sequence[Model], settings: LatencySettings) -> tuple[li
     return [unit * share for share in shares], runtime
 
 
-def _request(model: Model, place: Path, settings: LatencySettings) -> LoadRequest:
-    request = WriteRequest([settings.length], settings.precision, Path(sys.executable))
-    written = BACKENDS[BACKEND].write(untrained(model, place.name), place, request)
-    return LoadRequest(BACKEND, str(written.path), settings.threads, model.vocab_size)
+def _request(model: Model, file: Path, settings: BenchmarkSettings) -> LoadRequest:
+    length, threads, precision = _setting(settings)
+    write_timed(targets(Path(sys.executable))[BACKEND], untrained(model, file.name), file, [length], precision)
+    return LoadRequest(BACKEND, str(file), threads, model.vocab_size)

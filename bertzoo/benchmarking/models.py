@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.benchmarking.worker import TEXT_INPUTS
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
@@ -32,25 +31,6 @@ class BenchmarkModel:
     pretrained: Pretrained | None = None
     file: Path | None = None
     description: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the inputs."""
-        return tuple(self.description.get("inputs", TEXT_INPUTS))
-
-    @property
-    def head(self) -> str | None:
-        """Kind of the model's head, or None if not known."""
-        return self.description.get("head", {}).get("kind") if self.pretrained is None else self.pretrained.head.kind
-
-    @property
-    def parameters(self) -> int | None:
-        """Number of the model's parameters, or None if not known, as for files of earlier versions."""
-        return self.description.get("parameters") if self.pretrained is None else self.pretrained.parameter_count
-
-    def file_size(self, name: str, default: int) -> int:
-        """Return a size in the model config of an exported file, such as vocab_size; `default` if it is not known."""
-        return self.description.get("model", {}).get(name) or default
 
     @property
     def is_config(self) -> bool:

@@ -10,7 +10,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option
 from bertzoo.export.options import PRECISIONS
 
-BACKEND_NAMES = ("litert", "torch", "onnx", "jax", "executorch")
+BACKEND_NAMES = ("litert", "onnx", "executorch")
 _measured = partial(option, group="measurement")
 
 

@@ -37,7 +37,7 @@ Inference = Callable[[], Mapping[str, Any]]  # runs one row; returns once its ou
 
 
 class LoadRequest(NamedTuple):
-    """A model to load: a file or directory that `backend` runs, on rows of ids below `vocabulary`.
+    """A file to load, in the format `backend`, and rows of ids below `vocabulary`.
 
     inputs: names of the inputs, for files that do not record them.
     """
@@ -103,13 +103,9 @@ def litert(request: LoadRequest) -> Loader:
 
 
 def torch(request: LoadRequest) -> Loader:
-    """Yield PyTorch's package name, then the loaded model, which runs without torch.compile.
-
-    The model is a .pt or .pt2 file, or a directory that `bertzoo convert --to=pytorch` wrote.
-    """
+    """Yield PyTorch's package name, then the loaded .pt or .pt2 file."""
     import torch
 
-    from bertzoo.conversion.pytorch import modeling
     from bertzoo.export import runtimes
 
     torch.set_num_threads(request.threads)
@@ -120,18 +116,8 @@ def torch(request: LoadRequest) -> Loader:
         torch.export.save(torch.export.export(torch.nn.Identity(), (torch.zeros(2),), dynamic_shapes=(length,)), small)
         torch.export.load(io.BytesIO(small.getvalue())).module()(torch.zeros(2))
     yield "torch"
-    if path.is_file():
-        runtime = runtimes.TorchExport if path.suffix == ".pt2" else runtimes.TorchScript
-        yield _any_length(runtime(path, request.threads), request, threads)
-        return
-    module = modeling().load(request.path)
-
-    def prepare(length: int) -> Inference:
-        row = random_row(dict.fromkeys(TEXT_INPUTS, (1, length)), request.vocabulary)
-        tensors = {name: torch.from_numpy(array).long() for name, array in row.items()}
-        return torch.inference_mode()(lambda: module(**tensors))
-
-    yield LoadedModel(prepare, (), threads)
+    runtime = runtimes.TorchExport if path.suffix == ".pt2" else runtimes.TorchScript
+    yield _any_length(runtime(path, request.threads), request, threads)
 
 
 def onnx(request: LoadRequest) -> Loader:
@@ -171,48 +157,28 @@ def executorch(request: LoadRequest) -> Loader:
     yield LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
 
 
-def _any_length(run: Any, request: LoadRequest, threads: int, place: Callable = dict) -> LoadedModel:
+def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
     """Return a LoadedModel of a file that does not list its lengths.
 
     run: a Runner. It raises an exception for a row of a length that the file does not accept.
-    place: moves a row to the device before it is timed.
     """
 
     def prepare(length: int) -> Inference:
         shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
         row = {name: array.astype(np.int32) for name, array in random_row(shapes, request.vocabulary).items()}
-        placed = place(row)
-        return lambda: run(placed)
+        return lambda: run(row)
 
     return LoadedModel(prepare, (), threads)
 
 
-def jax(request: LoadRequest) -> Loader:
-    """Yield "jax", then the training graph of a model directory, compiled by XLA.
-
-    Limits this process to `request.threads` cores.
-    """
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request.threads])
-    import jax
-    import jax.numpy as jnp
-
-    from bertzoo.export.graph.reference import run_graph, training_graph
-    from bertzoo.runs import load_model
-
-    jnp.zeros(1).block_until_ready()
-    yield "jax"
-    graph = training_graph(load_model.read_model(Path(request.path)))
-    request, threads = request._replace(inputs=graph.inputs), len(os.sched_getaffinity(0))
-    yield _any_length(lambda row: jax.block_until_ready(run_graph(graph, row)), request, threads, jax.device_put)
-
-
 LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
     "litert": litert,
-    "torch": torch,
+    "mediapipe": litert,
+    "torch-export": torch,
+    "torchscript": torch,
     "onnx": onnx,
     "onnx-text": onnx,
     "executorch": executorch,
-    "jax": jax,
 }
 
 

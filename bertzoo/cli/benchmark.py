@@ -7,7 +7,7 @@ MODEL, to the first MODEL; a speed of 2 is twice as fast.
 
 examples:
   bertzoo benchmark bert_base squeezebert mobilebert convbert_base
-  bertzoo benchmark runs/sst2 sst2.tflite --backends=litert,torch --threads=1,4 --json
+  bertzoo benchmark runs/sst2 sst2.tflite --backends=litert,onnx --threads=1,4 --json
   bertzoo benchmark bert_base --table=latency.json --dimensions=h,f
 """
 
@@ -85,17 +85,8 @@ def _table(options: BenchmarkFlags, file: Path) -> int:
             raise UserError(f"--table needs one value of {flag}, not {','.join(map(str, values))}. Give one value.")
     for shown in set_options(options, ("parts",)):
         raise UserError(f"{shown} and --table exclude each other. Leave one out.")
-    settings = latency.LatencySettings(
-        dimensions=options.dimensions or (),
-        steps=latency.STEPS if options.steps is None else options.steps,
-        length=options.lengths[0] if options.lengths else 0,
-        threads=options.threads[0],
-        precision=options.precisions[0] if options.precisions else "fp32",  # pyright: ignore[reportArgumentType] (known)
-        runs=options.runs,
-        rounds=options.rounds,
-    )
-    name = str(options.models[0])
-    table = latency.measure_config(name, as_options(options.overrides), settings)
+    name, steps = str(options.models[0]), latency.STEPS if options.steps is None else options.steps
+    table = latency.measure_config(name, as_options(options.overrides), options, options.dimensions or (), steps)
     atomic.write_json(file, table.document())
     if options.json:
         print(json.dumps(table.document()))

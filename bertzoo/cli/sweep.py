@@ -128,11 +128,9 @@ def main(options: SweepFlags) -> int:
 
 def _check_tools(options: SweepFlags) -> None:
     """Raise UserError if the packages that draw or measure are missing."""
-    import sys
-
-    from bertzoo.benchmarking.backends import check_backend
+    from bertzoo.export.litert import write
     from bertzoo.runs.report import new_figure
 
     new_figure(1, 1)
     if options.table is None:
-        check_backend("litert", True, [1], Path(sys.executable))
+        write.check_packages()

@@ -28,7 +28,7 @@ class FileSettings:
     """Settings with which a file is written.
 
     lengths: row lengths in tokens, shortest first.
-    calibration: texts on which int8-static measures the scales of activations.
+    calibration: texts on which int8-static measures the scales of activations; without texts, it takes random rows.
     """
 
     lengths: tuple[int, ...]
@@ -172,12 +172,12 @@ def _litert_content(
     """Return a LiteRT file and entries of its metadata JSON. reference: `training`, or a TaskGraph around it."""
     graph: Any = rewrites.phone_graph(training)
     calibration = {}
-    if settings.calibration:
-        assert pretrained.tokenizer is not None
+    if settings.precision == "int8-static":
+        texts, tokenizer = settings.calibration, pretrained.tokenizer
         calibration = {
-            write.signature(length): golden.calibration_rows(
-                reference, pretrained.tokenizer, settings.calibration, length
-            )
+            write.signature(length): verify.sample_rows(reference, None, length)
+            if tokenizer is None or not texts
+            else golden.calibration_rows(reference, tokenizer, texts, length)
             for length in settings.lengths
         }
         graph = rewrites.scale_updates(graph, itertools.chain.from_iterable(calibration.values()))

@@ -11,7 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 import tiny
+from messages import mentioning
 
+from bertzoo.benchmarking import interleave
+from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli import main as cli
 from bertzoo.core import child, config
 from bertzoo.core.child import start_python
@@ -108,10 +111,9 @@ def test_children_of_tokenize_import_nothing_from_the_current_directory(hostile:
     assert not hostile.exists()
 
 
-@pytest.mark.slow
-def test_children_of_benchmark_import_nothing_from_the_current_directory(hostile: Path, tmp_path: Path) -> None:
-    recipe = tiny.write_config(tmp_path, "nowhere")
-    assert cli.main(["benchmark", str(recipe), "--backends=jax", "--lengths=8", "--runs=2", "--rounds=1"]) == 0
+def test_children_of_benchmark_import_nothing_from_the_current_directory(hostile: Path) -> None:
+    with pytest.raises(interleave.BenchmarkFailed, match=mentioning("none.onnx")):
+        interleave.Worker("none.onnx", LoadRequest("onnx", "none.onnx", 1, 9))
     assert not hostile.exists()
 
 

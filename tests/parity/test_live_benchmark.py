@@ -1,4 +1,4 @@
-"""`bertzoo benchmark` in LiteRT and PyTorch: files, directories, lengths, precisions, parts; no time is asserted."""
+"""`bertzoo benchmark` in LiteRT and ONNX Runtime: files, lengths, precisions, parts; no time is asserted."""
 
 import json
 import sys
@@ -13,10 +13,13 @@ from messages import mentions
 needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx", "onnxscript", "onnxruntime")
 from zoo import CASES, pretrained
 
-from bertzoo.benchmarking import backends, interleave, models
+from bertzoo.benchmarking import interleave, models
+from bertzoo.benchmarking.backends import write_timed
 from bertzoo.benchmarking.benchmark import PARTS
-from bertzoo.benchmarking.worker import LoadRequest
+from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
+from bertzoo.export.formats import targets
+from bertzoo.export.graph.reference import GraphRunner, training_graph
 from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
 from bertzoo.runs import load_model
@@ -45,12 +48,12 @@ def measured(capsys: pytest.CaptureFixture, *words: object) -> Any:
 
 
 def test_runtimes_precisions_lengths_and_threads(model: Path, capsys):
-    options = ["--backends=litert,torch", "--lengths=8,16", "--precision=fp32,int8-static", "--threads=2"]
+    options = ["--backends=litert,onnx", "--lengths=8,16", "--precision=fp32,int8-static", "--threads=2"]
     found = measured(capsys, model, *options)["rows"]
     settings = [(each["backend"], each["precision"], each["threads"], each["length"]) for each in found]
     assert settings == [
         (backend, precision, threads, length)
-        for backend, precision in (("litert", "fp32"), ("litert", "int8-static"), ("torch", "fp32"))
+        for backend, precision in (("litert", "fp32"), ("litert", "int8-static"), ("onnx", "fp32"))
         for threads in (2,)
         for length in (8, 16)
     ]
@@ -60,23 +63,23 @@ def test_runtimes_precisions_lengths_and_threads(model: Path, capsys):
     for (_, precision, *_), each in by.items():
         assert each["peak_bytes"] > 0 and each["median_ms"] > 0 and each["version"]
         assert (each["speed"] == 1.0) == (precision == "fp32")
-    whole = by["torch", "fp32", 2, 16]
+    whole = by["onnx", "fp32", 2, 16]
     assert by["litert", "fp32", 2, 8]["flops"] < by["litert", "fp32", 2, 16]["flops"] < whole["flops"]
 
 
 def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path):
     """On the same row."""
     found = models.read_model(str(model), [], ()).pretrained
-    outputs = {}
-    for name, backend in backends.BACKENDS.items():
-        if name == "executorch":
-            continue  # of another Python
-        written = backend.write(found, tmp_path / name, backends.WriteRequest([8], "fp32", Path(sys.executable)))
-        with interleave.start_workers([(name, LoadRequest(name, str(written.path), 1, 61))]) as (worker,):
-            outputs[name] = worker.outputs(8)["logits"]
-    assert len(outputs["jax"]) == 3 and max(map(abs, outputs["jax"])) > 1e-3
-    for found in outputs.values():
-        np.testing.assert_allclose(found, outputs["jax"], atol=1e-5)
+    assert found is not None
+    plain = training_graph(found)
+    row = random_row(dict.fromkeys(plain.inputs, (1, 8)), 61)
+    expected = GraphRunner(plain)({name: array.astype(np.int32) for name, array in row.items()})["logits"][0]
+    assert len(expected) == 3 and np.abs(expected).max() > 1e-3
+    for name in ("litert", "onnx"):  # ExecuTorch is in another Python
+        target, file = targets(Path(sys.executable))[name], tmp_path / name
+        write_timed(target, found, file, [8], "fp32")
+        with interleave.start_workers([(name, LoadRequest(name, str(file), 1, 61, plain.inputs))]) as (worker,):
+            np.testing.assert_allclose(worker.outputs(8)["logits"], expected, atol=1e-5)
 
 
 def test_files(file: Path, model: Path, tmp_path, capsys):
@@ -98,11 +101,9 @@ def test_files(file: Path, model: Path, tmp_path, capsys):
 
 def test_memory_excludes_the_runtimes_imports(file: Path, model: Path, tmp_path, capsys):
     """Files without a length run at the model's number of positions."""
-    files = [tmp_path / name for name in ("script.pt", "export.pt2", "small.onnx")]
-    for to, made in zip(("torchscript", "torch-export", "onnx"), files, strict=True):
-        assert main(["convert", str(model), str(made), f"--to={to}"]) == 0
-    rows = measured(capsys, *files, file)["rows"]
-    assert [each["length"] for each in rows] == [CASES["mobilebert"][0].max_positions] * 3 + [16]
+    assert main(["convert", str(model), str(tmp_path / "small.onnx"), "--to=onnx"]) == 0
+    rows = measured(capsys, tmp_path / "small.onnx", file)["rows"]
+    assert [each["length"] for each in rows] == [CASES["mobilebert"][0].max_positions, 16]
     for each in rows:
         assert 0 < each["peak_bytes"] < 60e6, each["model"]
 

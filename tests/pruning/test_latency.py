@@ -13,6 +13,7 @@ from test_choose import brute, random_scores
 from zoo import CASES, LAYERS, SIZES
 
 from bertzoo.benchmarking import latency as measuring
+from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
@@ -122,8 +123,8 @@ def test_the_table_holds_the_measured_times(logged, case, letters, monkeypatch):
         *others, last = layer_sizes(made)
         path = str(len(known))
         known[path] = only_time(last) + sum(map(layer_time, others))
-        assert made.vocab_size == 61 and wanted.length == 16
-        return LoadRequest("litert", path, wanted.threads, made.vocab_size)
+        assert made.vocab_size == 61 and wanted.lengths == (16,)
+        return LoadRequest("litert", path, wanted.threads[0], made.vocab_size)
 
     @contextmanager
     def started(loads):
@@ -137,8 +138,8 @@ def test_the_table_holds_the_measured_times(logged, case, letters, monkeypatch):
 
     monkeypatch.setattr(measuring, "_request", load)
     monkeypatch.setattr(measuring, "start_workers", started)
-    wanted = measuring.LatencySettings(letters, 3, 16, 2, "fp32", 4, 2)
-    table = measuring.measure(model, wanted)
+    wanted = BenchmarkSettings(lengths=(16,), threads=(2,), runs=4, rounds=2)
+    table = measuring.measure(model, wanted, letters, 3)
     structure = declare(model, NoHead(), tuple(letters))
     rounds = next(slower) - 1
     unit = (rounds + 1) / 2  # the median of all turns that the first model had
@@ -216,7 +217,7 @@ def test_a_missing_table_or_one_of_another_length(tmp_path):
     [
         (["--steps=3"], ("--steps", "--table=FILE")),
         (["--table=t.json", "bert_6l"], ("--table", "one MODEL", " 2")),
-        (["--table=t.json", "--backends=jax"], ("--table", "litert", "jax")),
+        (["--table=t.json", "--backends=onnx"], ("--table", "litert", "onnx")),
         (["--table=t.json", "--threads=1,2"], ("--table", "--threads", "1,2")),
         (["--table=t.json", "--profile"], ("--profile", "table")),
         (["--table=t.json", "--steps=1"], ("--steps=1", "least 2")),
