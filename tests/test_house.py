@@ -61,9 +61,9 @@ ALLOWED = {
     "bertzoo.export.litert.quantise": {"litert_quantizer"},
     "bertzoo.export.litert.flatbuffer": {"litert_converter"},
     "bertzoo.export.pytorch.phone_module": {"torch"},
-    "bertzoo.export.pytorch.torch_files": {"torch"},
+    "bertzoo.export.pytorch.onnx_file": {"torch"},
     "bertzoo.export.pytorch.onnx_text": {"onnx"},
-    "bertzoo.export.runtimes": {"torch", "onnxruntime"},
+    "bertzoo.export.runtimes": {"onnxruntime"},
     "bertzoo.export.pytorch.executorch_process": {"torch", "executorch"},
 }
 

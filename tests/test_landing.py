@@ -23,7 +23,7 @@ def tree() -> Tree:
     [
         # a format by name, through the dispatcher of formats
         ("parity/test_live_onnx", "bertzoo/export/pytorch/onnx_text.py", "bertzoo/export/litert/write.py"),
-        ("parity/test_live_litert", "bertzoo/export/litert/litert_process.py", "bertzoo/export/pytorch/torch_files.py"),
+        ("parity/test_live_litert", "bertzoo/export/litert/litert_process.py", "bertzoo/export/pytorch/onnx_file.py"),
         # a command by name, and a process of it
         ("hosts/test_prune_of_many", "bertzoo/cli/prune.py", "bertzoo/cli/finetune.py"),
         ("hosts/test_transfer_of_many", "bertzoo/runs/transfer.py", "bertzoo/pruning/surgery.py"),

@@ -12,8 +12,6 @@ from bertzoo.export.companions import companions
 FORMATS = {  # by the name in the table
     "LiteRT, five lengths": (".tflite", ["--to=litert", "--lengths=32,64,128,256,384"]),
     "LiteRT, int8-dynamic": (".tflite", ["--to=litert", "--precision=int8-dynamic"]),
-    "torch.export": (".pt2", ["--to=torch-export"]),
-    "TorchScript": (".pt", ["--to=torchscript"]),
     "ONNX": (".onnx", ["--to=onnx"]),
 }
 MINUTES, GIGABYTES = 3, 6  # targets

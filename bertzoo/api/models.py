@@ -282,8 +282,8 @@ def embed(
 def convert(options: ConvertOptions) -> dict[str, Any] | None:
     """Convert a model, as `bertzoo convert` does; return a file's metadata JSON, or None for a directory.
 
-    huggingface, bertzoo and pytorch write a directory; litert, mediapipe, torch-export, torchscript, onnx, onnx-text
-    and executorch write a file. A file appears only if its outputs agree with the model's.
+    huggingface, bertzoo and pytorch write a directory; litert, mediapipe, onnx, onnx-text and executorch a file. A file
+    appears only if its outputs agree with the model's.
     """
     description = run_conversion(options).description
     return description and Record(description)

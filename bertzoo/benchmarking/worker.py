@@ -18,7 +18,6 @@ Later requests and their answers:
 - {"peak": true}: the answer has the `peak` memory of the process minus `empty`, in bytes.
 """
 
-import io
 import json
 import os
 import sys
@@ -102,24 +101,6 @@ def litert(request: LoadRequest) -> Loader:
     yield LoadedModel(prepare, tuple(sorted(lengths)), request.threads)
 
 
-def torch(request: LoadRequest) -> Loader:
-    """Yield PyTorch's package name, then the loaded .pt or .pt2 file."""
-    import torch
-
-    from bertzoo.export import runtimes
-
-    torch.set_num_threads(request.threads)
-    path, threads = Path(request.path), torch.get_num_threads()
-    if path.suffix == ".pt2":
-        # The first .pt2 file imports half of torch; load a small one so that this does not count as the model's memory.
-        small, length = io.BytesIO(), {0: torch.export.Dim("length")}
-        torch.export.save(torch.export.export(torch.nn.Identity(), (torch.zeros(2),), dynamic_shapes=(length,)), small)
-        torch.export.load(io.BytesIO(small.getvalue())).module()(torch.zeros(2))
-    yield "torch"
-    runtime = runtimes.TorchExport if path.suffix == ".pt2" else runtimes.TorchScript
-    yield _any_length(runtime(path, request.threads), request, threads)
-
-
 def onnx(request: LoadRequest) -> Loader:
     """Yield onnxruntime's package name, then the file loaded for the CPU.
 
@@ -131,7 +112,7 @@ def onnx(request: LoadRequest) -> Loader:
 
     yield "onnxruntime"
     if request.backend == "onnx":
-        yield _any_length(runtimes.Onnx(Path(request.path), request.threads), request, request.threads)
+        yield _any_length(runtimes.Onnx(Path(request.path), request.threads), request)
         return
     file = runtimes.OnnxText(Path(request.path), request.threads)
     yield LoadedModel(lambda length: lambda: file.run(["." * (length - 2)]), (), request.threads)
@@ -157,7 +138,7 @@ def executorch(request: LoadRequest) -> Loader:
     yield LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
 
 
-def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
+def _any_length(run: Any, request: LoadRequest) -> LoadedModel:
     """Return a LoadedModel of a file that does not list its lengths.
 
     run: a Runner. It raises an exception for a row of a length that the file does not accept.
@@ -168,14 +149,12 @@ def _any_length(run: Any, request: LoadRequest, threads: int) -> LoadedModel:
         row = {name: array.astype(np.int32) for name, array in random_row(shapes, request.vocabulary).items()}
         return lambda: run(row)
 
-    return LoadedModel(prepare, (), threads)
+    return LoadedModel(prepare, (), request.threads)
 
 
 LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
     "litert": litert,
     "mediapipe": litert,
-    "torch-export": torch,
-    "torchscript": torch,
     "onnx": onnx,
     "onnx-text": onnx,
     "executorch": executorch,

@@ -3,8 +3,8 @@
 SRC is a run, RUN/checkpoints/STEP, RUN/seed-N, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL
 of one of these. DST must be new or empty.
 
-Files for phones are litert and mediapipe (.tflite), onnx and onnx-text (.onnx), executorch (.pte), torch-export (.pt2)
-and torchscript (.pt); those of mediapipe and onnx-text take a string. FILE.json describes FILE; FILE.files/ has the
+Files for phones are litert and mediapipe (.tflite), onnx and onnx-text (.onnx) and executorch (.pte); those of
+mediapipe and onnx-text take a string. FILE.json describes FILE; FILE.files/ has the
 card, the tokenizer and test data for apps. A file whose outputs differ from the model's is not written.
 
 examples:

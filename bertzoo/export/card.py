@@ -20,7 +20,7 @@ from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.metrics import is_threshold
 
 # Others have their own name.
-_LIBRARIES = {"huggingface": "transformers", "torch-export": "pytorch", "torchscript": "pytorch", "onnx-text": "onnx"}
+_LIBRARIES = {"huggingface": "transformers", "onnx-text": "onnx"}
 _DATASETS = {**dict.fromkeys(GLUE, "nyu-mll/glue"), "squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
 _METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}  # others: own name
 _NAMES = {"huggingface": "Hugging Face", "pytorch": "PyTorch"}

@@ -18,7 +18,7 @@ from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
 from bertzoo.export.litert.mediapipe import TaskGraph
 from bertzoo.export.options import SUFFIXES, Precision
-from bertzoo.export.pytorch import executorch, onnx_text, torch_files
+from bertzoo.export.pytorch import executorch, onnx_file, onnx_text
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.runs.runner import Runner
 
@@ -90,27 +90,11 @@ def targets(python: Path) -> dict[str, Target]:
             prove=_mediapipe_task,
         ),
         Target(
-            name="torch-export",
-            check=partial(check_installed, "--to=torch-export", ("torch",), "torch"),
-            check_runtime=partial(check_installed, "a .pt2 file", ("torch",), "torch"),
-            lengths=lengths.fixed_or_variable_lengths,
-            make=partial(_torch_file, torch_files.torch_export),
-            load=runtimes.TorchExport,
-        ),
-        Target(
-            name="torchscript",
-            check=partial(check_installed, "--to=torchscript", ("torch",), "torch"),
-            check_runtime=partial(check_installed, "a .pt file", ("torch",), "torch"),
-            lengths=lengths.variable_lengths,
-            make=_torchscript,
-            load=runtimes.TorchScript,
-        ),
-        Target(
             name="onnx",
             check=partial(check_installed, "--to=onnx", ("torch", "onnx", "onnxscript", "onnxruntime"), "onnx"),
             check_runtime=partial(check_installed, "a .onnx file", ("onnxruntime",), "onnx"),
             lengths=lengths.fixed_or_variable_lengths,
-            make=partial(_torch_file, torch_files.onnx),
+            make=partial(_onnx, onnx_file.onnx),
             load=runtimes.Onnx,
         ),
         Target(
@@ -118,7 +102,7 @@ def targets(python: Path) -> dict[str, Target]:
             check=partial(check_installed, "--to=onnx-text", onnx_text.PACKAGES, "onnx"),
             check_runtime=partial(check_installed, "a .onnx file that takes texts", ("onnx", "onnxruntime"), "onnx"),
             lengths=lengths.text_lengths,
-            make=partial(_torch_file, onnx_text.onnx_text),
+            make=partial(_onnx, onnx_text.onnx_text),
             load=onnx_text.load_ids,
             prove=_onnx_text,
         ),
@@ -192,7 +176,7 @@ def _litert_content(
     }
 
 
-def _torch_file(
+def _onnx(
     write_file: Callable[..., tuple[bytes, dict[str, int]]],
     pretrained: Pretrained,
     reference: TrainingGraph,
@@ -203,14 +187,6 @@ def _torch_file(
     content, operators = write_file(pretrained, _example(reference, settings), span)
     file.write_bytes(content)
     return _span(span) | {"operators": operators}
-
-
-def _torchscript(
-    pretrained: Pretrained, reference: TrainingGraph, settings: FileSettings, file: Path
-) -> dict[str, Any]:
-    content, operators = torch_files.torchscript(pretrained, _example(reference, settings))
-    file.write_bytes(content)
-    return _span(lengths.length_bounds(pretrained)) | {"operators": operators}
 
 
 def _executorch(

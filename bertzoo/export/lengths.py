@@ -55,8 +55,8 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
     model: Any = pretrained.model
     if (stride := getattr(getattr(model, "attention", model), "stride", 1)) > 1:
         raise UserError(
-            f"this model's keys have stride = {stride}, so a file of torch.export or ONNX needs rows of one length. "
-            f"Add a length, such as --lengths={USUAL}, or use --to=torchscript."
+            f"this model's keys have stride = {stride}, so an ONNX file needs rows of one length. Add a length, "
+            f"such as --lengths={USUAL}."
         )
     return variable_lengths(pretrained, lengths)
 

@@ -18,8 +18,6 @@ DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
 SUFFIXES = {
     "litert": ".tflite",
     "mediapipe": ".tflite",
-    "torch-export": ".pt2",
-    "torchscript": ".pt",
     "onnx": ".onnx",
     "onnx-text": ".onnx",
     "executorch": ".pte",
@@ -74,14 +72,13 @@ class ExportOptions:
         "let convolutions and trigrams see padding, as Hugging Face's classes do", False, group="model"
     )
     lengths: tuple[int, ...] | None = _phones(
-        "row lengths in tokens; mediapipe, executorch: only one; onnx, torch-export: one fixes the length "
-        "(default: 128; onnx and torch formats: any length)",
+        "row lengths in tokens; mediapipe, executorch: only one; onnx: one fixes the length (default: 128; onnx: any "
+        "length)",
         None,
         metavar="N,…",
     )
     precision: Precision | None = _phones(
-        f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx, .pt, .pt2: fp32 "
-        "(default: fp32)",
+        f"precision of the weights: {', '.join(PRECISIONS)}; .pte: fp32, int8-dynamic; .onnx: fp32 (default: fp32)",
         None,
         metavar="NAME",
         parse=str,

@@ -38,45 +38,6 @@ class LiteRT(Runner):
         return self._run(self._signature(inputs["input_ids"].shape[1]), inputs)
 
 
-class _Torch(Runner):
-    """Runs a PyTorch callable that maps tensors by name to tensors by name, with `threads` threads for the process."""
-
-    def __init__(self, run: Any, threads: int):
-        import torch
-
-        torch.set_num_threads(threads)
-        self._run = run
-
-    def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        import torch
-
-        with torch.inference_mode():
-            outputs = self._run(**{name: torch.from_numpy(np.ascontiguousarray(x)) for name, x in inputs.items()})
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
-
-
-class TorchExport(_Torch):
-    """A .pt2 file from torch.export, run eagerly."""
-
-    def __init__(self, file: Path, threads: int = 1):
-        import torch
-
-        with tool_errors("torch", "the file", REWRITE):
-            module = torch.export.load(file).module()
-        super().__init__(module, threads)
-
-
-class TorchScript(_Torch):
-    """A .pt file in TorchScript's interpreter."""
-
-    def __init__(self, file: Path, threads: int = 1):
-        import torch
-
-        with tool_errors("torch", "the file", REWRITE):
-            module = torch.jit.load(file)
-        super().__init__(module, threads)
-
-
 class Onnx(Runner):
     """A .onnx file, or its bytes, in onnxruntime, on the CPU. extensions: a library of further operators."""
 

@@ -27,7 +27,7 @@ def describe(path: Path, content: bytes = CONTENT) -> dict[str, object]:
 
 
 def test_formats_of_one_model_stand_side_by_side(tmp_path: Path) -> None:
-    names = [name for suffix in (".tflite", ".onnx", ".pt") for name in companions(tmp_path / f"sst2{suffix}")]
+    names = [name for suffix in (".tflite", ".onnx", ".pte") for name in companions(tmp_path / f"sst2{suffix}")]
     assert companions(Path("runs/sst2.tflite")) == ("sst2.tflite.json", "sst2.tflite.files")
     assert len(set(names)) == 6
 

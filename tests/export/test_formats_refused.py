@@ -12,11 +12,11 @@ from zoo import CASES, pretrained
 from bertzoo.cli.main import main
 from bertzoo.export import convert as exporting
 from bertzoo.export import failure, options, runtimes
-from bertzoo.export.pytorch import executorch, torch_files
+from bertzoo.export.pytorch import executorch, onnx_file
 from bertzoo.runs import load_model
 
-SUFFIXES = {"torch-export": ".pt2", "torchscript": ".pt", "onnx": ".onnx", "executorch": ".pte"}
-PACKAGES = {"torch-export": ["torch"], "torchscript": ["torch"], "onnx": ["torch", "onnx", "onnxscript", "onnxruntime"]}
+SUFFIXES = {"onnx": ".onnx", "executorch": ".pte"}
+PACKAGES = {"onnx": ["torch", "onnx", "onnxscript", "onnxruntime"]}
 PACKAGES["onnx-text"] = [*PACKAGES["onnx"], "onnxruntime_extensions"]
 
 
@@ -48,8 +48,7 @@ NEEDED = [(to, package) for to, names in PACKAGES.items() for package in names]
 @pytest.mark.parametrize(("to", "package"), quick(NEEDED, NEEDED[0], NEEDED[-1]))
 def test_a_missing_torch_package_is_named(to: str, package: str, sources: dict, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
-    extra = "onnx" if to.startswith("onnx") else "torch"
-    message = (f"--to={to} ", f" {package},", f"`pip install -c constraints.txt -e '.[{extra}]'`")
+    message = (f"--to={to} ", f" {package},", "`pip install -c constraints.txt -e '.[onnx]'`")
     failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{options.SUFFIXES[to]}", f"--to={to}")
     assert not list(tmp_path.iterdir())
 
@@ -118,8 +117,7 @@ def test_a_failing_converter_leaves_no_files(to: str, sources: dict, tmp_path, c
             print("a page of reasons")
             raise KeyError("no\nsuch operator")
 
-    for module, name in ((torch_files, "torch_export"), (torch_files, "torchscript"), (torch_files, "onnx")):
-        monkeypatch.setattr(module, name, fails)
+    monkeypatch.setattr(onnx_file, "onnx", fails)
     monkeypatch.setattr(executorch, "write_pte", fails)
     words = (sources["mobilebert"], tmp_path / "new" / f"model{SUFFIXES[to]}", f"--to={to}", "--lengths=8")
     failed(capsys, 1, ("the converter", r"'no\nsuch operator'"), *words)

@@ -23,8 +23,8 @@ from bertzoo.models import SqueezeBert
 from bertzoo.runs import load_model
 
 TEXTS = list(verify.TEXT[:4])
-FORMATS = ("litert", "onnx", "onnx-text", "torch-export", "torchscript")
-SUFFIXES = {"litert": "tflite", "torch-export": "pt2", "torchscript": "pt", "mediapipe": "tflite"}
+FORMATS = ("litert", "onnx", "onnx-text")
+SUFFIXES = {"litert": "tflite", "mediapipe": "tflite"}
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,7 @@ def _affine(module: Any, params: Params) -> Any:
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
             raise UserError(
                 f"the model's keys and values have kernel_size = {kernel.shape[0]} and stride = {module.stride}, but "
-                "LiteRT files are written only for kernel_size = 1 and stride = 1. Use --to=torchscript, or --to=onnx "
-                "with one length."
+                "LiteRT files are written only for kernel_size = 1 and stride = 1. Use --to=onnx with one length."
             )
         if module.groups == 1:
             return parts.Affine(kernel=kernel[0], bias=bias)

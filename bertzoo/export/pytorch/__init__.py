@@ -1,1 +1,1 @@
-"""Files that PyTorch writes: TorchScript, torch.export, ONNX and ExecuTorch."""
+"""Files that PyTorch writes: ONNX and ExecuTorch."""

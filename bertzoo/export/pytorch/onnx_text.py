@@ -17,8 +17,8 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check import golden
 from bertzoo.export.failure import REWRITE, tool_errors
-from bertzoo.export.pytorch import torch_files
-from bertzoo.export.pytorch.torch_files import Operators, Rows
+from bertzoo.export.pytorch import onnx_file
+from bertzoo.export.pytorch.onnx_file import Operators, Rows
 from bertzoo.export.runtimes import EXTENSIONS, Onnx, OnnxText
 from bertzoo.runs.runner import Runner
 
@@ -61,11 +61,11 @@ def onnx_text(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tup
     """Return the bytes of an .onnx file whose input is `text`, and the counts of its operators.
 
     `text` holds one string, in shape (1), or the two strings of a pair, in shape (2). Arguments and errors are as in
-    `torch_files.onnx`.
+    `onnx_file.onnx`.
     """
     import onnx
 
-    content, _ = torch_files.onnx(pretrained, rows, lengths)
+    content, _ = onnx_file.onnx(pretrained, rows, lengths)
     assert pretrained.tokenizer is not None
     with tool_errors("onnx.compose"):
         model = onnx.load_from_string(content)
@@ -75,7 +75,7 @@ def onnx_text(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tup
         # `split` needs the types of the ids.
         untyped = {*inputs} - {value.name for value in merged.graph.value_info}
         merged.graph.value_info.extend(value for value in tokenizer.graph.output if value.name in untyped)
-    return merged.SerializeToString(), torch_files.count_operators(node.op_type for node in merged.graph.node)
+    return merged.SerializeToString(), onnx_file.count_operators(node.op_type for node in merged.graph.node)
 
 
 def _tokenizer_graph(tokenizer: Tokenizer, shortest: int, longest: int, model: Any) -> Any:

@@ -1,7 +1,6 @@
 # pyright: reportMissingImports=false
-"""Files that PyTorch writes for phones, in float32: .pt2 by torch.export, .pt by TorchScript, and .onnx."""
+"""Write .onnx files by PyTorch, in float32."""
 
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,43 +17,11 @@ Rows = Mapping[str, np.ndarray]
 Operators = dict[str, int]  # count of each operator, the most frequent first
 
 
-def torch_export(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[bytes, Operators]:
-    """Return the bytes of a .pt2 file, for torch.export.load, and the counts of its operators.
+def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[bytes, Operators]:
+    """Return the bytes of an .onnx file and the counts of its operators.
 
     rows: example inputs by name.
     lengths: the only length that the file accepts, or the shortest and the longest, in tokens.
-
-    Raises ExportFailed if torch rejects the model.
-    """
-    import torch
-
-    with tool_errors("torch.export"):
-        program, content = _program(pretrained, rows, lengths), io.BytesIO()
-        torch.export.save(program, content)
-    return content.getvalue(), count_operators(
-        str(node.target) for node in program.graph.nodes if node.op == "call_function"
-    )
-
-
-def torchscript(pretrained: Pretrained, rows: Rows) -> tuple[bytes, Operators]:
-    """Return the bytes of a .pt file, for torch.jit.load, and the counts of its operators.
-
-    The file is a frozen trace, and accepts every length within `lengths.length_bounds`. Arguments and errors are as in
-    `torch_export`.
-    """
-    import torch
-
-    with tool_errors("TorchScript"):
-        module, content = _module(pretrained, rows), io.BytesIO()
-        traced = torch.jit.trace(module, example_kwarg_inputs=_tensors(rows), strict=False, check_trace=False)
-        frozen = torch.jit.freeze(traced)
-        torch.jit.save(frozen, content)
-        kinds = [node.kind() for node in frozen.inlined_graph.nodes()]
-        return _without_sources(content), count_operators(kind for kind in kinds if kind.startswith("aten::"))
-
-
-def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[bytes, Operators]:
-    """Return the bytes of an .onnx file and the counts of its operators; arguments are as in `torch_export`.
 
     Raises ExportFailed if the exporter rejects the model.
     """
@@ -95,33 +62,6 @@ def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
         return None
     length = torch.export.Dim(DIMENSION, min=lengths[0], max=lengths[-1])
     return {name: {} if name == "masked_positions" else {1: length} for name in rows}
-
-
-def _program(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> Any:
-    import torch
-
-    module = _module(pretrained, rows)
-    program = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
-    for node in program.graph.nodes:  # its stack trace names paths on this machine
-        node.meta.pop("stack_trace", None)
-    return program
-
-
-def _without_sources(content: io.BytesIO) -> bytes:
-    """Return a TorchScript file without its debug tables, which name paths on this machine."""
-    import torch
-
-    content.seek(0)
-    reader, stripped = torch._C.PyTorchFileReader(content), io.BytesIO()
-    writer = torch._C.PyTorchFileWriter(stripped)
-    version = next(name for name in (".data/version", "version") if reader.has_record(name))
-    writer.set_min_version(int(reader.get_record(version)))
-    for name in reader.get_all_records():
-        if not name.endswith(".debug_pkl") and not name.startswith(".data/") and name not in ("version", "byteorder"):
-            record = reader.get_record(name)
-            writer.write_record(name, record, len(record))
-    writer.write_end_of_file()
-    return stripped.getvalue()
 
 
 def count_operators(operators: Iterable[str]) -> Operators:
