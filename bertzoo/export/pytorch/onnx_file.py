@@ -29,9 +29,10 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
 
     with tool_errors("torch's ONNX exporter"):
         module = _module(pretrained, rows)
-        outputs = list(module(**_tensors(rows)))
-        exported = torch.export.export(module, (), kwargs=_tensors(rows), dynamic_shapes=_shapes(rows, lengths))
-        program = torch.onnx.export(exported, kwargs=_tensors(rows), input_names=list(rows), verbose=False)
+        tensors = tuple(torch.from_numpy(np.ascontiguousarray(row)) for row in rows.values())
+        outputs = list(module(*tensors))
+        exported = torch.export.export(module, tensors, dynamic_shapes=_shapes(rows, lengths))
+        program = torch.onnx.export(exported, tensors, input_names=list(rows), verbose=False)
         assert program is not None
         operators = _rename(program.model, outputs)
         content = program.model_proto.SerializeToString()
@@ -48,20 +49,17 @@ def _module(pretrained: Pretrained, rows: Rows) -> Any:
     return phone_module.phone(pytorch.modeling().make(description, tensors.pop, ""), tuple(rows))
 
 
-def _tensors(rows: Rows) -> dict[str, Any]:
-    import torch
+def _shapes(rows: Rows, lengths: Sequence[int]) -> tuple[Any, ...] | None:
+    """Return the dynamic axes of the inputs: the second axis of all but `masked_positions`. None for a single length.
 
-    return {name: torch.from_numpy(np.ascontiguousarray(row)) for name, row in rows.items()}
-
-
-def _shapes(rows: Rows, lengths: Sequence[int]) -> dict[str, Any] | None:
-    """Return the dynamic axes by input: the second axis of all but `masked_positions`. None for a single length."""
+    They are in a tuple of one tuple, because `forward` takes all inputs as one parameter.
+    """
     import torch
 
     if len(lengths) == 1:
         return None
     length = torch.export.Dim(DIMENSION, min=lengths[0], max=lengths[-1])
-    return {name: {} if name == "masked_positions" else {1: length} for name in rows}
+    return (tuple({} if name == "masked_positions" else {1: length} for name in rows),)
 
 
 def count_operators(operators: Iterable[str]) -> Operators:

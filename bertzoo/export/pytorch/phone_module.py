@@ -6,14 +6,13 @@ export.graph.reference, but with a leading batch axis of 1. L: length of the row
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Inputs = Mapping[str, Tensor]
 Outputs = dict[str, Tensor]
 
 
@@ -135,20 +134,20 @@ class Int8Table(nn.Module):
 
 
 class Phone(nn.Module):
-    """A PyTorch model for export.
-
-    `run` maps inputs to the head's outputs.
+    """A PyTorch model for export, whose inputs are positional.
 
     model: `lay_out` replaces its layers in place.
+    names: the inputs' names, in their order.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, names: tuple[str, ...]) -> None:
         super().__init__()
         lay_out(model)
-        self.model = model
+        self.model, self.names = model, names
 
-    def run(self, inputs: Inputs) -> Outputs:
-        """Map int32 inputs by name, each (1,L), or (1,P) for `masked_positions`, to outputs by name."""
+    def forward(self, *rows: Tensor) -> Outputs:
+        """Map int32 inputs, each (1,L), or (1,P) for `masked_positions`, to the head's outputs by name."""
+        inputs = dict(zip(self.names, rows, strict=True))
         mask = inputs["attention_mask"]
         types = inputs.get("token_type_ids", torch.zeros_like(mask))
         hidden_states, _ = self.model.encoder(self.model.embedding(inputs["input_ids"], types, mask), mask)
@@ -159,44 +158,11 @@ class Phone(nn.Module):
         return self.model.exported(x, pooled, {"token_type_ids": types, **inputs})
 
 
-class PhoneIds(Phone):
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Outputs:
-        return self.run({"input_ids": input_ids, "attention_mask": attention_mask})
-
-
-class PhoneTypes(Phone):
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor) -> Outputs:
-        return self.run({"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask})
-
-
-class PhoneBlanks(Phone):
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor) -> Outputs:
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        return self.run({**inputs, "masked_positions": masked_positions})
-
-
-class PhoneTypedBlanks(Phone):
-    def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor, attention_mask: Tensor, masked_positions: Tensor
-    ) -> Outputs:
-        inputs = {"input_ids": input_ids, "token_type_ids": token_type_ids, "attention_mask": attention_mask}
-        return self.run({**inputs, "masked_positions": masked_positions})
-
-
 def round_words(phone: Phone) -> None:
     """Replace a model's word embeddings, in place, by an Int8Table."""
     phone.model.embedding.word = Int8Table(phone.model.embedding.word)
 
 
-# Exporters name a file's inputs after the arguments of `forward`.
-_BY_INPUTS = {
-    ("input_ids", "attention_mask"): PhoneIds,
-    ("input_ids", "token_type_ids", "attention_mask"): PhoneTypes,
-    ("input_ids", "attention_mask", "masked_positions"): PhoneBlanks,
-    ("input_ids", "token_type_ids", "attention_mask", "masked_positions"): PhoneTypedBlanks,
-}
-
-
 def phone(model: nn.Module, inputs: tuple[str, ...]) -> Phone:
     """Wrap a model for inference with exactly the named inputs; replaces layers of the model in place."""
-    return _BY_INPUTS[inputs](model).eval().requires_grad_(False)
+    return Phone(model, inputs).eval().requires_grad_(False)
