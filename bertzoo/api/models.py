@@ -313,10 +313,8 @@ def plan(options: PlanOptions) -> "RunPlan":
 def plan_run(options: PlanOptions) -> "RunPlan":
     """Estimate a run."""
     from bertzoo.core import config as loader
-    from bertzoo.core.errors import UserError
     from bertzoo.core.kinds import config_class, kind_of_files
-    from bertzoo.planning import compiled, estimate
-    from bertzoo.planning.chips import parse_topology
+    from bertzoo.planning import estimate
     from bertzoo.pruning.settings import Prune
     from bertzoo.runs.configs import Pretrain, Transfer
 
@@ -328,14 +326,8 @@ def plan_run(options: PlanOptions) -> "RunPlan":
         pruning = kind_of_files(*files).config() is Prune
         recipe = loader.load(Prune if pruning else config_class(*files), files, overrides)
     if isinstance(recipe, Prune):
-        reject(options, ("cache_dir", "save_executable"), "a pruning, which is planned without the compiler")
+        reject(options, ("cache_dir",), "a pruning, which is planned without the compiler")
         return plan_pruning(recipe, options.topology, options.price)
-    if options.save_executable is not None:
-        if not options.compile_steps:
-            raise UserError("--no-compile leaves no compiled steps for --save_executable. Leave out one of them.")
-        estimate.build_on_slice(recipe, topology := parse_topology(options.topology))  # raises errors early
-        folder = compiled.result_folder(options.cache_dir)
-        compiled.compile_stages(recipe, topology, folder, save=options.save_executable)
     return estimate.plan(
         recipe, options.topology, compile_steps=options.compile_steps, cache_dir=options.cache_dir, price=options.price
     )

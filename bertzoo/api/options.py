@@ -199,12 +199,6 @@ class PlanOptions:
         flag="--cache",
         parse=lambda text: str(paths.on_disk(text, "--cache =", "Name a directory.")) if text else text,
     )
-    save_executable: Location | None = option(
-        "also write the compiled steps into FILE, which the run.executable of a run names (default: none)",
-        None,
-        group="planning",
-        metavar="FILE",
-    )
     price: float | None = option(
         "price of a chip-hour (default: print no cost)", None, group="planning", metavar="DOLLARS", parse=_price
     )

@@ -1,9 +1,9 @@
 """Compile a run's training steps for a TPU slice, on a machine without TPUs, to get the compiler's figures.
 
 The compiler, libtpu, runs in a child process, so that its environment variables and its lock do not affect the caller.
-`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER [MODE [FILE]]` prints progress and results as JSON objects, one
-per line. FOLDER keeps the results, because a step takes minutes to compile, and JAX's own cache does not hold programs
-for devices that this machine lacks. FILE gets the compiled steps (`train.executable`).
+`python -m bertzoo.planning.compiled CONFIG SLICE FOLDER` prints progress and results as JSON objects, one per line.
+FOLDER keeps the results, because a step takes minutes to compile, and JAX's own cache does not hold programs for
+devices that this machine lacks.
 """
 
 import contextlib
@@ -30,7 +30,6 @@ from bertzoo.core.child import start_python
 from bertzoo.core.documents import fitting, parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import config_class
-from bertzoo.core.paths import Location
 from bertzoo.planning import chips
 from bertzoo.runs.configs import Recipe
 
@@ -253,15 +252,11 @@ def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
     atomic.write_json(folder / f"{name}.json", result, shared=True)  # another plan may compile the same step
 
 
-def compile_stages(
-    recipe: Recipe, topology: chips.Topology, folder: Path, *, save: Location | None = None
-) -> dict[int, CompiledStep]:
+def compile_stages(recipe: Recipe, topology: chips.Topology, folder: Path) -> dict[int, CompiledStep]:
     """Compile the training steps of the stages in `estimate.planned_stages`; return a CompiledStep by stage index.
 
     folder: stores results, which later calls read.
-    save: file for the compiled steps of all stages; they are compiled even if their results are stored.
-    Raises UserError if there is no compiler, or if it fails for a reason other than memory, or if no step fits that is
-    to be saved.
+    Raises UserError if there is no compiler, or if it fails for a reason other than memory.
     """
     if not available():
         raise UserError(INSTALL)
@@ -270,7 +265,6 @@ def compile_stages(
         file = Path(scratch, "config.toml")
         file.write_text(loader.dump(recipe), encoding="utf-8")
         words = ["-m", "bertzoo.planning.compiled", str(file), topology.name, str(folder)]
-        words += ["compile"] if save is None else ["save", str(save)]
         with (
             open(Path(scratch, "errors"), "w+", encoding="utf-8") as errors,
             start_python(words, environment=ENVIRONMENT, stdout=PIPE, stderr=errors, text=True) as process,
@@ -292,13 +286,6 @@ def compile_stages(
                 raise UserError(
                     f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}. Use --no-compile instead."
                 )
-    if save is not None:
-        if not all(step.fits for step in results.values()):
-            raise UserError(
-                f"--save_executable={save} is not written, because a step does not fit {topology.name}. Leave it out "
-                "to see the plan."
-            )
-        _LOG.info(f"wrote the compiled steps into {save}")
     return results
 
 
@@ -325,8 +312,8 @@ def needed_bytes(message: str) -> int | None:
     return None
 
 
-def compile_step(lowered: Any, device_count: int) -> tuple[Any, dict[str, Any]]:
-    """Compile a lowered step; return the program, or None if it does not fit, and the fields of its CompiledStep."""
+def compile_step(lowered: Any, device_count: int) -> dict[str, Any]:
+    """Compile a lowered step and return the fields of its CompiledStep."""
     import jax
 
     start = time.monotonic()
@@ -336,13 +323,13 @@ def compile_step(lowered: Any, device_count: int) -> tuple[Any, dict[str, Any]]:
         needed = needed_bytes(str(error))
         if "RESOURCE_EXHAUSTED" not in str(error) or needed is None:
             raise
-        return None, {"seconds": time.monotonic() - start, "needed": needed}
+        return {"seconds": time.monotonic() - start, "needed": needed}
     memory, collectives, accessed = program.memory_analysis(), None, None
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # libtpu 0.0.51 could not print some programs for a v6e
         collectives = [dataclasses.asdict(one) for one in find_collectives(program.as_text(), device_count)]
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         accessed = int(program.cost_analysis()["bytes accessed"])
-    return program, {
+    return {
         "seconds": time.monotonic() - start,
         # Outputs that replace donated inputs take no memory of their own.
         "arguments": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
@@ -365,36 +352,28 @@ def slice_devices(topology: chips.Topology) -> list[Any]:
     ).devices
 
 
-def main(file: str, slice_name: str, folder: str, mode: str = "compile", save: str = "") -> None:
-    """Compile the training steps of a config file; print JSON lines.
-
-    Mode "save" also writes the compiled steps into the file `save`.
-    """
+def main(file: str, slice_name: str, folder: str) -> None:
+    """Compile the training steps of a config file; print JSON lines."""
     import jax
 
     from bertzoo.planning.estimate import planned_stages
     from bertzoo.runs.experiments import build_experiment
     from bertzoo.train import sharding
-    from bertzoo.train.executable import write_programs
 
     recipe, topology = loader.load(config_class(file), [file], []), chips.parse_topology(slice_name)
     built = build_experiment(recipe, sharding.make_mesh(recipe.mesh, slice_devices(topology)))
     versions = (jax.__version__, importlib.metadata.version("libtpu"), topology.name, _REVISION)
-    programs = []
-    for index in range(len(recipe.stages)) if mode == "save" else planned_stages(recipe):
+    for index in planned_stages(recipe):
         lowered = built.lower(index)
         name = result_key(lowered.as_text(), *versions)
         result = read_result(Path(folder), name)
-        if result is not None and mode != "save":
+        if result is not None:
             _send(index, "compiled before", result=result)
         else:
             _send(index, "compiling, which takes minutes")
-            program, result = compile_step(lowered, topology.devices)
-            programs.append((lowered, program))
+            result = compile_step(lowered, topology.devices)
             write_result(Path(folder), name, result)
             _send(index, f"{result['seconds']:.0f} s to compile", result=result)
-    if mode == "save" and all(program for _, program in programs):
-        write_programs(Path(save), built.mesh, programs)
 
 
 def _send(stage: int, progress: str, **result: dict[str, Any]) -> None:

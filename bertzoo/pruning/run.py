@@ -79,7 +79,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             _LOG.info(f"changed since the run started: {line}")
         mesh = sharding.make_mesh(recipe.mesh)
-        training.prepare(recipe.run, run, mesh)
+        training.prepare(recipe.run, run)
         check_devices(recipe, mesh)
         tuned = recipe.distillation_recipe(recipe.model)
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)

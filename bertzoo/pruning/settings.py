@@ -170,11 +170,6 @@ class Prune(TrainingConfig):
             raise ConfigError("tuning is empty. Give at least one [[tuning]] with steps, batch_size and max_length.")
         if self.tuning[0].carry == "all":
             raise ConfigError('tuning.0.carry="all" has no stage before it to carry from. Remove tuning.0.carry.')
-        if self.run.executable:
-            raise ConfigError(
-                f"run.executable = {self.run.executable} does not apply to a pruning, whose cuts decide the shapes of "
-                "its steps. Remove run.executable."
-            )
         # Latency is not checked: its table has a length of its own.
         if isinstance(self.target, Flops) and not 1 <= self.target.length <= self.model.max_positions:
             raise ConfigError(

@@ -36,9 +36,9 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
             training.check_model(origin)
     with run.shared(), ExitStack() as stack:
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
-        #    Before anything compiles, choose the folder of compiled programs and read the steps of run.executable.
+        #    Before anything compiles, choose the folder of compiled programs.
         mesh = sharding.make_mesh(recipe.mesh)
-        programs = training.prepare(recipe.run, run, mesh)
+        training.prepare(recipe.run, run)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
         recipe = training.complete(recipe, run, mesh, origin)
         # 3. The model, the objective and the optimiser of each stage.
@@ -52,7 +52,7 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         corpus = training.open_corpus(recipe, run, vocabulary, options)
         batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
         # 6. Restore the newest checkpoint or draw the parameters, and train stage after stage.
-        return training.train(recipe, built, batches, run, trackers, start, programs=programs)
+        return training.train(recipe, built, batches, run, trackers, start)
 
 
 def _start(run: RunDirectory, recipe: Pretrain, origin: Location | None) -> tuple[WarmStart | None, Tokenizer | None]:

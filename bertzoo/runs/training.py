@@ -27,7 +27,6 @@ from bertzoo.runs.trackers import Tracker, check_installed
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import checkpoint, hosts, loop, memory, sharding, step
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.executable import SavedPrograms
 from bertzoo.train.experiment import Experiment, Stage, locate, stage_of
 from bertzoo.train.progress import Console, Reporter, file_reporters
 
@@ -91,17 +90,11 @@ def check_same_everywhere(record: dict[str, Any], label: str, path: Location) ->
         )
 
 
-def prepare(settings: loop.RunSettings, run: RunDirectory, mesh: jax.sharding.Mesh) -> SavedPrograms | None:
-    """Return the steps of the file run.executable, and choose where programs that are compiled from now on are kept.
-
-    Raises UserError if the file holds no steps or the package of a tracker is missing.
-    """
+def prepare(settings: loop.RunSettings, run: RunDirectory) -> None:
+    """Choose where compiled programs are kept; raises UserError if the package of a tracker is missing."""
     hosts.share("the trackers", lambda: check_installed(settings.trackers))
-    path = settings.executable
-    programs = hosts.in_turn("the compiled steps", lambda: SavedPrograms(path, mesh) if path else None)
     own = jax.default_backend() != "cpu" if settings.keep_programs is None else settings.keep_programs
     step.keep_programs(run.programs if own else None)
-    return programs
 
 
 def start_trackers(recipe: Recipe, run: RunDirectory, stack: contextlib.ExitStack) -> list[Tracker]:
@@ -269,7 +262,6 @@ def train(
     start: WarmStart | None = None,
     until: int | None = None,
     followed: bool = False,
-    programs: SavedPrograms | None = None,
 ) -> int:
     """Train from the newest checkpoint to the end; return the number of steps done.
 
@@ -278,7 +270,6 @@ def train(
     start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
     until: the step after which to pause.
     followed: whether another run follows in this program, so that a signal at the last step still stops the program.
-    programs: training steps that are compiled already, if any.
 
     Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
     """
@@ -328,7 +319,6 @@ def train(
                     until=until,
                     followed=followed,
                     profile=run.path / "profile" if hosts.is_first() and recipe.run.profile_start else None,
-                    load_program=programs,
                     memory_advice=memory.advice(built),
                 )
             )

@@ -63,9 +63,9 @@ def transfer(
     until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared(), ExitStack() as stack:
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
-        #    Before anything compiles, choose the folder of compiled programs and read the steps of run.executable.
+        #    Before anything compiles, choose the folder of compiled programs.
         mesh = sharding.make_mesh(recipe.mesh)
-        programs = training.prepare(recipe.run, run, mesh)
+        training.prepare(recipe.run, run)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
         recipe = training.complete(recipe, run, mesh)
         # 3. Both models, and the loss and the optimiser of each stage: a stage of the layer transfer compares its
@@ -84,7 +84,7 @@ def transfer(
         corpus = training.open_corpus(recipe, run, start.tokenizer, options)
         batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
         # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
-        return training.train(recipe, built, batches, run, trackers, start, until, programs=programs)
+        return training.train(recipe, built, batches, run, trackers, start, until)
 
 
 def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:

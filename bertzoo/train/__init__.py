@@ -2,6 +2,5 @@
 
 `loop.run(job)` trains a `loop.Job`: a built run (`experiment.Experiment`, with a `StageSetup` and a `Stage` for each
 stage), batches and reporters (`progress`). `step` compiles a step. `state` holds what a resumed run needs;
-`checkpoint` and `contents` deal with the files of a saved state, `executable` with compiled steps. `hosts` connects
-processes.
+`checkpoint` and `contents` deal with the files of a saved state. `hosts` connects processes.
 """

@@ -21,7 +21,7 @@ from bertzoo.train.profile import Profile
 from bertzoo.train.progress import Recorder, Reporter
 from bertzoo.train.signals import MaintenanceWatch, StopRequest
 from bertzoo.train.state import State
-from bertzoo.train.step import Batch, HostBatch, LoadProgram, evaluate, put_batch
+from bertzoo.train.step import Batch, HostBatch, evaluate, put_batch
 
 SHOWN_RECORDS = 4  # rows of a batch that an error message describes
 
@@ -45,7 +45,6 @@ class RunSettings:
     # keep compiled programs in the run directory, where all processes and later runs of the command read them; "none":
     # on TPUs and GPUs. "false": in the user's cache folder, if the run has one process
     keep_programs: bool | None = None
-    executable: str | None = None  # file of `bertzoo plan --save_executable` with the compiled training steps
     trackers: tuple[Literal["wandb", "mlflow", "trackio"], ...] = ()  # experiment trackers that get the metrics too
 
     def __post_init__(self):
@@ -86,7 +85,6 @@ class Job:
     enough(step): whether to finish early, after this step.
     followed: whether the program then starts another run; if so, a signal at the last step stops the program.
     profile: directory for a trace of the steps in `config`, or None.
-    load_program(lowered): the compiled program of a lowered step if there is one already, else None.
     memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
     """
 
@@ -107,7 +105,6 @@ class Job:
     enough: Callable[[int], bool] = lambda step: False
     followed: bool = False
     profile: Path | None = None
-    load_program: LoadProgram | None = None
     memory_advice: Advice = lambda stage, share: "Use a smaller batch."
 
     @property
@@ -229,8 +226,7 @@ def run(job: Job) -> State:
             record.enter_stage(index, fresh=not inside)
             for step, row, batch in record.count_waiting(_steps(job, state)):
                 if not train_step.is_compiled(batch):
-                    arguments = state, job.frozen, batch
-                    record.compiled(step, batch, functools.partial(train_step.compile, *arguments, job.load_program))
+                    record.compiled(step, batch, functools.partial(train_step.compile, state, job.frozen, batch))
                 # 1. Dispatch the step: the device computes while the host continues.
                 with profile.step(step, state):
                     state, report = train_step(state, job.frozen, batch)

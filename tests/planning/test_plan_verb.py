@@ -146,7 +146,6 @@ def test_a_plan_uses_no_device_of_this_machine(run, plan, monkeypatch):
         (("--topology=v5e:2x2", "--price=much"), ("--price=much", "dollars")),
         (("--topology=v5e:2x2", "--price=-1"), ("--price=-1", "dollars")),
         (("--topology=v5e:2x2", "--model.layer=1"), ("model.layers",)),
-        (("--topology=v5e:2x2", "--no-compile", "--save_executable=x"), ("--no-compile", "--save_executable")),
         ((), ("--topology", "required")),
     ],
 )

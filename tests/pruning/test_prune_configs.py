@@ -64,8 +64,3 @@ def test_a_mesh_that_does_not_divide_the_cut_sizes_raises_first():
     recipe = config.load(Prune, ["prune_66m"], [*on_eight, ("mesh.fallbacks.model", "[]")])
     with pytest.raises(ConfigError, match=mentioning(767, "fsdp=8")):
         check_devices(recipe, sharding.make_mesh(recipe.mesh))
-
-
-def test_compiled_steps_do_not_apply_to_a_pruning():
-    with pytest.raises(ConfigError, match=mentioning("run.executable = steps", "Remove run.executable")):
-        config.load(Prune, ["demo_prune"], [("run.executable", "steps")])

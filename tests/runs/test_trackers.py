@@ -77,13 +77,16 @@ def test_a_missing_package_raises_before_the_run_starts(tmp_path: Path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("option", ['--run.trackers=["trackio"]', "--run.executable=/nowhere"])
-def test_a_failed_login_or_a_missing_file_raises_before_the_text_is_read(option, tmp_path, calls, monkeypatch, capsys):
+def test_a_failed_login_raises_before_the_text_is_read(tmp_path, calls, monkeypatch, capsys):
     from bertzoo.cli.main import main
 
     monkeypatch.setattr(trackers, "find_spec", lambda name: True)
     monkeypatch.setattr(sys.modules["trackio"], "init", None)
-    words = [str(tiny.write_config(tmp_path, "text.txt")), f"--run_dir={tmp_path / 'run'}", option]
+    words = [
+        str(tiny.write_config(tmp_path, "text.txt")),
+        f"--run_dir={tmp_path / 'run'}",
+        '--run.trackers=["trackio"]',
+    ]
     assert main(["pretrain", *words]) == 2
-    assert mentions(capsys.readouterr().err, option[2:].split("=")[0], option[-8:].strip('"]'))
+    assert mentions(capsys.readouterr().err, "run.trackers", "trackio")
     assert not (tmp_path / "run").exists()
