@@ -37,7 +37,7 @@ def execution(options: RunOptions) -> Any:
     from bertzoo.train import hosts
 
     hosts.log_in_first()
-    return Options(corpus=options.corpus, workers=options.workers, batch_workers=options.batch_workers)
+    return Options(corpus=options.corpus, workers=options.workers)
 
 
 @overload

@@ -241,9 +241,6 @@ class RunOptions:
     overrides: Overrides | None = None
     corpus: str | None = corpus_field("input", "the corpus of a resumed run")
     workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
-    batch_workers: int = option(
-        "processes that build batches; 0: a thread of this process", 0, group="speed", metavar="N", least=0
-    )
 
 
 @dataclass(frozen=True)

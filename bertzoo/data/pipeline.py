@@ -5,14 +5,11 @@ i // R. Every epoch has a pseudo-random permutation of the rows, and sample i is
 can resume at any step, any host can compute any rows of a batch, and a global shuffle needs no memory.
 """
 
-import functools
 import logging
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import fields, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +22,6 @@ from bertzoo.data.corpus import remote
 from bertzoo.data.corpus.manifest import NAME, SETTINGS, differences
 from bertzoo.data.corpus.reader import Corpus, Split
 from bertzoo.data.corpus.tokenize import Progress, corpus_settings, tokenize, tokenize_to_url
-from bertzoo.data.corpus.workers import worker_pool
 from bertzoo.data.mask import LinearShare, Masking, mask
 from bertzoo.data.pack import RowPlan
 from bertzoo.data.rng import fold
@@ -146,15 +142,6 @@ class Batches:
         self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
         self.rows = len(plan.rows)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the paths of the corpus and of the plan's rows; unpickling opens these files."""
-        plan = self._plan
-        assert isinstance(plan.rows, np.memmap) and plan.rows.filename is not None
-        counts = tuple((field.name, getattr(plan, field.name)) for field in fields(plan) if field.name != "rows")
-        sizes = self._max_length, self._max_predictions, self._seed
-        masking = self._masking, self._share
-        return _reopen, (self._corpus.directory, str(plan.rows.filename), counts, self._split, *masking, sizes)
-
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
         """Return the training batch at a step, or only `rows` of it.
 
@@ -230,24 +217,6 @@ class Batches:
         return batch
 
 
-@functools.lru_cache(maxsize=1)  # a worker would open the corpus again for each batch
-def _reopen(
-    directory: Path,
-    rows: str,
-    counts: tuple,
-    split: Split,
-    masking: Masking,
-    share: LinearShare | None,
-    sizes: tuple[int, int, int],
-) -> Batches:
-    """Rebuild pickled Batches; the result is cached, so a process opens the corpus only once."""
-    plan = RowPlan(rows=np.load(rows, mmap_mode="r"), **dict(counts))
-    max_length, max_predictions, seed = sizes
-    corpus = Corpus.open(directory)
-    lengths = {"max_length": max_length, "max_predictions": max_predictions}
-    return Batches(corpus, split, plan, masking, **lengths, seed=seed, share=share)
-
-
 def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
     """Return the sample numbers of a batch, or of its `rows` only; samples are numbered over all steps."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
@@ -273,54 +242,17 @@ def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) ->
 
     Exceptions in the thread are raised from the iterator.
     """
-    results: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
-    stopped = threading.Event()
-
-    def put(item: tuple[T | None, BaseException | None]) -> None:
-        while not stopped.is_set():
-            try:
-                return results.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def produce() -> None:
+    with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
+        pending: deque[Future[T]] = deque()
         try:
             for step in range(start, stop):
-                if stopped.is_set():
-                    return
-                put((make(step), None))
-        except BaseException as error:
-            put((None, error))
-
-    thread = threading.Thread(target=produce, name="prefetch", daemon=True)
-    thread.start()
-    try:
-        for _ in range(start, stop):
-            result, error = results.get()
-            if error is not None:
-                raise error
-            yield result  # type: ignore[misc]
-    finally:
-        stopped.set()
-        thread.join()
-
-
-def parallel_batches(
-    batches: Batches, batch_size: int, start: int, stop: int, rows: Rows | None = None, *, workers: int
-) -> Iterator[Batch]:
-    """Yield `batches.batch(step, batch_size, rows)` for every step in [start, stop), computed in `workers` processes.
-
-    The processes share neither interpreter lock nor devices with this one. Each computes up to two batches ahead.
-    Raises the exceptions of the processes, and CorpusError if one is killed.
-    """
-    with worker_pool(workers, apart=True) as submit:
-        pending: deque[Future[Batch]] = deque()
-        for step in range(start, stop):
-            pending.append(submit(batches.batch, step, batch_size, rows))
-            if len(pending) == 2 * workers:
+                pending.append(thread.submit(make, step))
+                if len(pending) > depth:
+                    yield pending.popleft().result()
+            while pending:
                 yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        finally:
+            thread.shutdown(cancel_futures=True)
 
 
 def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) -> dict[str, np.ndarray]:

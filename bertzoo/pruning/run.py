@@ -274,8 +274,8 @@ class Pruning:
         start: WarmStart | None,
         followed: bool = True,
     ) -> None:
-        run, workers = self._directory(part), self.options.batch_workers
-        batches = RunBatches(recipe, corpus, self.run.plans, workers=workers, first=part.first, warned=self._warned)
+        run = self._directory(part)
+        batches = RunBatches(recipe, corpus, self.run.plans, first=part.first, warned=self._warned)
         with ExitStack() as stack:
             trackers = self._trackers.pop(run.path, None)
             if trackers is None:

@@ -14,7 +14,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.corpus.reader import Corpus, Split
 from bertzoo.data.mask import LinearShare
 from bertzoo.data.pack import RowPlan, plan_rows
-from bertzoo.data.pipeline import Batch, Batches, array_shapes, parallel_batches, prefetch
+from bertzoo.data.pipeline import Batch, Batches, array_shapes, prefetch
 from bertzoo.data.rng import fold
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import BELOW_LAYERS, names
@@ -46,7 +46,6 @@ class RunBatches:
     """Training and held-out batches of a run with the config `recipe`.
 
     plans: folder that caches row plans (which tokens make up each row).
-    workers: processes that build the training batches; 0 builds them in a thread.
     first: number added to a stage's index in the seeds of its row order and masks. A pruning run, which is a series of
     training runs, passes the number of stages before this run, so that no two of its stages use the same seeds.
 
@@ -61,7 +60,6 @@ class RunBatches:
         corpus: Corpus,
         plans: Path,
         *,
-        workers: int = 0,
         first: int = 0,
         warned: set[str] | None = None,
     ):
@@ -71,7 +69,7 @@ class RunBatches:
                 f"model.vocab_size = {recipe.model.vocab_size}. Raise model.vocab_size."
             )
         self.recipe, self.corpus, self._plans = recipe, corpus, plans
-        self._workers, self._first, self._warned = workers, first, set() if warned is None else warned
+        self._first, self._warned = first, set() if warned is None else warned
         self._by_length: dict[tuple[Split, int], RowPlan] = {}
 
     def plan(self, split: Split, max_length: int) -> RowPlan:
@@ -125,8 +123,6 @@ class RunBatches:
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
-        if self._workers:
-            return parallel_batches(batches, stage.batch_size, start, stage.steps, rows, workers=self._workers)
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
 
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:

@@ -50,7 +50,7 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         #    rows.
         trackers = training.start_trackers(recipe, run, stack)
         corpus = training.open_corpus(recipe, run, vocabulary, options)
-        batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
+        batches = RunBatches(recipe, corpus, run.plans)
         # 6. Restore the newest checkpoint or draw the parameters, and train stage after stage.
         return training.train(recipe, built, batches, run, trackers, start)
 

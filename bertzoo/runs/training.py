@@ -46,14 +46,12 @@ class Options:
 
     corpus: path or URL of a resumed run's corpus, if it has moved.
     workers: processes that tokenise; 0 uses one per core.
-    batch_workers: processes that build batches; 0 uses a thread.
     progress: returns the context manager in which the run tokenises. If the manager yields a function, it is called
     with the progress so far: (finished groups of documents, characters of text read).
     """
 
     corpus: str | None = None
     workers: int = 0
-    batch_workers: int = 0
     progress: Callable[[], AbstractContextManager[Callable[[int, int], None] | None]] = contextlib.nullcontext
 
 

@@ -82,7 +82,7 @@ def transfer(
         #    done before, and cut it into rows.
         trackers = training.start_trackers(recipe, run, stack)
         corpus = training.open_corpus(recipe, run, start.tokenizer, options)
-        batches = RunBatches(recipe, corpus, run.plans, workers=options.batch_workers)
+        batches = RunBatches(recipe, corpus, run.plans)
         # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
         return training.train(recipe, built, batches, run, trackers, start, until)
 

@@ -21,9 +21,8 @@ from messages import mentions
 
 from bertzoo.cli.main import main
 from bertzoo.core.processor import processor
-from bertzoo.data.pipeline import parallel_batches
 from bertzoo.nn.products import RESULTS_VARIABLE
-from bertzoo.runs import experiments, load_model
+from bertzoo.runs import load_model
 from bertzoo.runs.load_model import load_run
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
@@ -221,7 +220,7 @@ def test_evaluate_and_predict(finished, capsys):
         (["--optimizer.learning_rate=fast"], ("optimizer.learning_rate", "'fast'")),
         (["--workerz=3"], ("--workerz", "--workers")),
         (["--workers=-1"], ("--workers=-1",)),
-        (["--batch_workers=two"], ("--batch_workers=two",)),
+        (["--workers=two"], ("--workers=two",)),
         (["--seed=99999999999999999999"], ("seed", 99999999999999999999)),
         (["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=5"], ("warmup_steps=5",)),
         (["--stages.0.carry=all"], ("stages.0", "carry")),
@@ -336,17 +335,3 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, t
     assert "checkpoint" in message and len(message) < 500
     (event,) = [row for row in records(run) if row.get("event") == "non_finite"]
     assert len(event["records"]) == 16 and event["records"][15].startswith("row 15: ")
-
-
-@pytest.mark.slow
-def test_batch_workers_do_not_change_the_run(config, finished, tmp_path, monkeypatch):
-    counts = []
-
-    def spied(*arguments, workers):
-        counts.append(workers)
-        return parallel_batches(*arguments, workers=workers)
-
-    monkeypatch.setattr(experiments, "parallel_batches", spied)
-    assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--batch_workers=1"]) == 0
-    assert counts == [1, 1], "one of each stage"
-    assert_same_state(tmp_path / "run", finished)

@@ -74,8 +74,8 @@ def main(
             raise ConfigError(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give all the same config."
             )
-        sizes = {"workers": options.workers, "batch_workers": options.batch_workers}
-        line = train(options, recipe, Options(corpus=options.corpus, progress=tokenising, **sizes))
+        execution = Options(corpus=options.corpus, workers=options.workers, progress=tokenising)
+        line = train(options, recipe, execution)
     if hosts.is_first():
         say(line)
     return 0

@@ -35,13 +35,12 @@ class _Context(SpawnContext):
 
 
 @contextlib.contextmanager
-def worker_pool(workers: int, *, apart: bool = False) -> Iterator[Submit]:
+def worker_pool(workers: int) -> Iterator[Submit]:
     """Yield `submit`: `submit(function, *args)` runs the function in a worker process and returns a Future.
 
-    apart: start a process even for a single worker; otherwise, a single worker runs in this process. Raises CorpusError
-    if a worker is killed.
+    A single worker runs in this process. Raises CorpusError if a worker is killed.
     """
-    if workers == 1 and not apart:
+    if workers == 1:
         yield _run_here
         return
     # The caller may hold threads and devices, which do not survive a fork.
