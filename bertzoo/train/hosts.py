@@ -27,7 +27,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import ConfigError, HostLost, Stopped
 from bertzoo.core.logs import LOGGER
-from bertzoo.train.signals import NOTICE
 
 Value = TypeVar("Value")
 _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
@@ -363,7 +362,7 @@ class Agreement:
     waits for another. In a run of one process, the call returns its own argument.
     """
 
-    _CODES = (None, NOTICE, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # of several, the last wins
+    _CODES = (None, signal.SIGHUP.name, signal.SIGINT.name, signal.SIGTERM.name)  # of several, the last wins
 
     def __init__(self):
         self._pending: jax.Array | None = None

@@ -19,7 +19,7 @@ from bertzoo.train.hosts import Agreement
 from bertzoo.train.memory import Advice, memory_errors
 from bertzoo.train.profile import Profile
 from bertzoo.train.progress import Recorder, Reporter
-from bertzoo.train.signals import MaintenanceWatch, StopRequest
+from bertzoo.train.signals import StopRequest
 from bertzoo.train.state import State
 from bertzoo.train.step import Batch, HostBatch, evaluate, put_batch
 
@@ -203,8 +203,8 @@ class Job:
 def run(job: Job) -> State:
     """Train from the newest checkpoint, or from the start, to the job's end, and return the final state.
 
-    Raises NonFinite, OutOfMemory, CheckpointError and ConfigError. After SIGTERM, SIGINT, SIGHUP or a maintenance
-    notice, saves the state and raises Stopped.
+    Raises NonFinite, OutOfMemory, CheckpointError and ConfigError. After SIGTERM, SIGINT or SIGHUP, saves the state and
+    raises Stopped.
     """
     built, record, measure, agreed = job.experiment, Recorder(job), _evaluation(job), Agreement()
     with record.spend("restoring"):
@@ -214,7 +214,7 @@ def run(job: Job) -> State:
         record.event("resumed", step)
     memory = memory_errors(lambda: record.stage, job.memory_advice)
     profile = Profile(job.profile, job.config.profile_start, job.config.profile_steps)
-    with StopRequest() as stop, MaintenanceWatch(stop.request), memory, profile:
+    with StopRequest() as stop, memory, profile:
         # Evaluate the initial parameters before the first step.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, measure(0, 0, state.params))

@@ -1,25 +1,15 @@
-"""Stop early: a first stop signal, or a notice of Google Compute Engine, requests a save and a stop.
+"""Stop early: a first stop signal requests a save and a stop; a second one, over 1 s later, kills as usual."""
 
-A second signal, over 1 s later, kills as usual.
-"""
-
-import contextlib
 import errno
 import os
 import signal
 import termios
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 _ECHO = 1.0  # seconds in which a second signal is a copy: Slurm signals a process and its parent, which forwards it
-NOTICE = "a maintenance notice"
-_PRODUCT = Path("/sys/class/dmi/id/product_name")
-# Values of the metadata server's keys before a machine is stopped; live migration has another value.
-_STOPPING = {"maintenance-event": "TERMINATE_ON_HOST_MAINTENANCE", "preempted": "TRUE"}
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -65,13 +55,6 @@ class StopRequest:
     def __exit__(self, *_: object) -> None:
         self._restore()
 
-    def request(self, name: str) -> None:
-        """Request a stop: set `name` if it is None.
-
-        The request does not count as a first signal, so the next signal does not kill the process.
-        """
-        self.name = self.name or name
-
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
             leave_closed_terminal()  # before the next line of progress, which precedes the save
@@ -85,56 +68,3 @@ class StopRequest:
         while self._handlers:
             number, handler = self._handlers.popitem()
             signal.signal(number, handler)
-
-
-def metadata_server() -> str | None:
-    """Return the host name of the metadata server, or None outside Google Compute Engine."""
-    if host := os.environ.get("GCE_METADATA_HOST"):
-        return host
-    with contextlib.suppress(OSError):
-        if _PRODUCT.read_text().startswith("Google"):
-            return "metadata.google.internal"
-    return None
-
-
-def stop_notices(server: str) -> set[str]:
-    """Return the metadata keys that announce a stop, or an empty set if the server does not answer."""
-    import http.client  # here, because every command imports this module
-    import urllib.request
-
-    notices, without_proxy = set(), urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for key, value in _STOPPING.items():
-        request = urllib.request.Request(
-            f"http://{server}/computeMetadata/v1/instance/{key}", headers={"Metadata-Flavor": "Google"}
-        )
-        with contextlib.suppress(OSError, http.client.HTTPException), without_proxy.open(request, timeout=5) as reply:
-            if reply.read().decode(errors="replace").strip() == value:
-                notices.add(key)
-    return notices
-
-
-class MaintenanceWatch:
-    """A context that calls `request_stop` once if the machine will stop soon; idle outside Google Compute Engine.
-
-    interval: seconds between two requests to the metadata server.
-
-    Ignores a maintenance event that was announced before the start. Such an event stays in the metadata for up to an
-    hour, and has already stopped an earlier run.
-    """
-
-    def __init__(self, request_stop: Callable[[str], None], interval: float = 5):
-        self._request_stop, self._interval, self._closed = request_stop, interval, threading.Event()
-
-    def __enter__(self) -> "MaintenanceWatch":
-        if server := metadata_server():
-            threading.Thread(target=self._poll, args=(server,), name="maintenance", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-
-    def _poll(self, server: str) -> None:
-        initial = stop_notices(server) - {"preempted"}
-        while not self._closed.wait(self._interval):
-            if stop_notices(server) - initial:
-                return self._request_stop(NOTICE)

@@ -191,8 +191,6 @@ def test_a_signal_at_any_moment_reports_the_step_it_stopped_at(tmp_path, look: i
 
         def __exit__(self, *_: object) -> None: ...
 
-        def request(self, name: str) -> None: ...
-
         @property
         def name(self) -> str | None:
             self.looks += 1
