@@ -87,8 +87,8 @@ class TransformersSide:
         from bertzoo.train import optim, state
 
         start, recipe = self.start, self.recipe
-        optimizer, fallbacks = optim.build(recipe.optimizer, steps=1), recipe.mesh.fallbacks
-        fresh = state.fresh(start.objective, optimizer, self.mesh, seed, start.initial, fallbacks)
+        optimizer = optim.build(recipe.optimizer, steps=1)
+        fresh = state.fresh(start.objective, optimizer, self.mesh, seed, start.initial)
         shapes = parameter_shapes(start.model, start.head)
         params = {
             name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]

@@ -85,12 +85,15 @@ def default(cls: type, base: Any, name: str) -> Any:
 def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None, complete: bool = True) -> Any:
     """Return the instance of `cls` that a table describes; raises ConfigError naming the key.
 
-    base: instance whose values fill missing keys. complete=False: only check keys and types and return None, because
+    base: instance whose values fill missing keys. `RETIRED` of a class has keys of earlier versions, with the values
+    with which they are ignored; None stands for any. complete=False: only check keys and types and return None, because
     later tables may add missing keys.
     """
     values = {}
     for key, value in table.items():
         if key not in hints(cls):
+            if getattr(cls, "RETIRED", {}).get(key, _MISMATCH) in (None, value):
+                continue
             raise unknown(cls, path, key)
         values[key] = _value(hints(cls)[key], value, join(path, key), default(cls, base, key), complete)
     if not complete:

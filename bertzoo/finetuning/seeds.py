@@ -132,7 +132,7 @@ class SeedJob:
         setup = StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)
         if recipe.quantise != "none":
             setup = _moving_ranges(setup, stage.steps)
-        return Experiment(stages=[stage], setups=[setup], mesh=self.mesh, fallbacks=recipe.mesh.fallbacks)
+        return Experiment(stages=[stage], setups=[setup], mesh=self.mesh)
 
 
 class PercentagePoints:

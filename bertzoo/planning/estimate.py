@@ -208,7 +208,7 @@ def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:
 
 def mesh_fallbacks(built: Experiment) -> list[str]:
     """Return a sentence on each parameter that the mesh does not divide, and on the fallback that is used for it."""
-    placements = sharding.placements(built.named_boxed, built.mesh, built.fallbacks)
+    placements = sharding.placements(built.named_boxed, built.mesh)
     leaves = jax.tree.leaves(placements, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
     return [words for leaf in leaves for words in leaf.taken]
 

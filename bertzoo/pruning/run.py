@@ -346,7 +346,7 @@ class Pruning:
 
     def _placed(self, objective: Any, params: dict[str, np.ndarray]) -> Any:
         """Put parameters on the devices, with the shardings of the objective's parameters."""
-        places = named(state.abstract_params(objective, self.mesh, self.recipe.mesh.fallbacks))
+        places = named(state.abstract_params(objective, self.mesh))
 
         def place(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:
             return jax.make_array_from_callback(array.shape, leaf.sharding, array.astype(leaf.dtype).__getitem__)

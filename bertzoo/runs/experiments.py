@@ -162,7 +162,6 @@ def build_experiment(recipe: Recipe, mesh: jax.sharding.Mesh | None = None) -> E
         setups=setups,
         mesh=mesh,
         batch=functools.partial(batch_shapes, recipe),
-        fallbacks=recipe.mesh.fallbacks,
         frozen=last.teacher.shapes(stacks_teacher(mesh)) if isinstance(last, TransferObjective) else None,
         frozen_dtype=recipe.knowledge.dtype if isinstance(recipe, Transfer) else None,
         plain=functools.partial(build_experiment, plain, mesh) if recipe.compute.remat else None,

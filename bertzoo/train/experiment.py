@@ -243,7 +243,6 @@ def _jitted_steps(
     schedule: tuple[int, float | None],
     microbatches: int,
     mesh: jax.sharding.Mesh,
-    fallbacks: sharding.Fallbacks,
     frozen_places: tuple[jax.sharding.Sharding, ...],
     frozen_tree: Any,
 ) -> tuple[Any, Any]:
@@ -253,7 +252,7 @@ def _jitted_steps(
         setup.trained,
         optimizer,
         accumulate=microbatches,
-        shardings=states.shardings_of(states.abstract(setup.objective, optimizer, mesh, fallbacks)),
+        shardings=states.shardings_of(states.abstract(setup.objective, optimizer, mesh)),
         frozen_shardings=jax.tree.unflatten(frozen_tree, frozen_places),
     )
     return train_step, make_eval_step(setup.objective)
@@ -280,7 +279,6 @@ class Experiment:
     setups: Sequence[StageSetup]
     mesh: jax.sharding.Mesh
     batch: Callable[[int, int], Shapes] = lambda stage, rows: {}
-    fallbacks: sharding.Fallbacks = sharding.NO_FALLBACKS
     frozen: Any = None
     frozen_dtype: Any = None
     plain: Callable[[], "Experiment"] | None = None
@@ -297,9 +295,9 @@ class Experiment:
         for stage in self.stages:
             sharding.check_rows(stage.batch_size, stage.microbatches, self.mesh)
         object.__setattr__(self, "boxed", states.boxed_shapes(self.setups[0].objective))
-        sharding.shardings(self.named_boxed, self.mesh, self.fallbacks)
+        sharding.shardings(self.named_boxed, self.mesh)
         if self.frozen is not None:
-            frozen = states.placed(self.frozen, self.mesh, self.fallbacks, self.frozen_dtype)
+            frozen = states.placed(self.frozen, self.mesh, self.frozen_dtype)
             object.__setattr__(self, "frozen_shapes", frozen)
 
     @property
@@ -322,7 +320,7 @@ class Experiment:
         """Return shapes and shardings of the training state in stage `index`; only trained parameters have moments."""
         if index not in self._states:
             objective = self.setups[index].objective
-            self._states[index] = states.abstract(objective, self.transformation(index), self.mesh, self.fallbacks)
+            self._states[index] = states.abstract(objective, self.transformation(index), self.mesh)
         return self._states[index]
 
     def step(self, index: int, frozen: Any = None) -> StepProgram:
@@ -346,7 +344,7 @@ class Experiment:
         schedule = group.steps, group.learning_rate
         setup = self.setups[index]
         build = _jitted_steps if setup.is_shared else _jitted_steps.__wrapped__
-        return build(setup, schedule, stage.microbatches, self.mesh, self.fallbacks, tuple(places[0]), places[1])
+        return build(setup, schedule, stage.microbatches, self.mesh, tuple(places[0]), places[1])
 
     def lower(self, index: int) -> jax.stages.Lowered:
         """Lower the step of stage `index` for the mesh's devices, which this machine may lack."""

@@ -124,7 +124,7 @@ class Job:
             restored = self.checkpoints.restore_latest(lambda step: built.state(stage_of(built.stages, step)))
         if restored is None:
             objective, optimizer = built.setups[0].objective, built.transformation(0)
-            return states.fresh(objective, optimizer, built.mesh, self.seed, self.initial, built.fallbacks), False
+            return states.fresh(objective, optimizer, built.mesh, self.seed, self.initial), False
         step, stage = int(restored.step), int(restored.position["stage"])
         if stage != (configured := stage_of(built.stages, step)):
             raise ConfigError(

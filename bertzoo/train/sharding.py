@@ -5,7 +5,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,42 +44,7 @@ RULES: dict[str, str | None] = {
 }
 
 
-REPLICATE = "replicate"
-_SPARE = ", or set compute.vocab_multiple to a multiple of {}, which adds spare rows to the vocabulary"
-Fallback = Literal[
-    "vocab", "embed", "position", "model", "heads", "head_size", "feed_forward", "window", "group_in", "group_out",
-    "pooled", "bottleneck", "replicate",
-]  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fallbacks:
-    """Other dimensions to split, for dimensions that do not divide evenly over the devices of a mesh axis.
-
-    A field is named after the logical axis of the uneven dimension. Its values name other dimensions of the same
-    parameter, in order of preference, or "replicate" to keep the parameter whole on every device. If none of the values
-    fits, `place` raises ConfigError.
-    """
-
-    vocab: tuple[Fallback, ...] = ()  # dimensions to split instead of the vocabulary
-    model: tuple[Fallback, ...] = ()  # dimensions to split instead of the hidden size
-    heads: tuple[Fallback, ...] = ()  # dimensions to split instead of the heads
-    feed_forward: tuple[Fallback, ...] = ()  # dimensions to split instead of the feed-forward size
-    group_in: tuple[Fallback, ...] = ()  # dimensions to split instead of a group's inputs
-    group_out: tuple[Fallback, ...] = ()  # dimensions to split instead of a group's outputs
-    bottleneck: tuple[Fallback, ...] = ()  # dimensions to split instead of the bottleneck
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            names = getattr(self, field.name)
-            if field.name in names or REPLICATE in names[:-1] or len(set(names)) < len(names):
-                raise ConfigError(
-                    f"fallbacks.{field.name} = {list(names)} is not valid. Name other dimensions than {field.name}, "
-                    f"each once, and {REPLICATE} only as the last entry."
-                )
-
-
-NO_FALLBACKS = Fallbacks()
+FALLBACKS = ("head_size", "feed_forward")  # dimensions to split instead of one that a mesh axis does not divide
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,11 +54,11 @@ class Mesh:
     Of several TPU slices, `data` spans all, and the other axes stay inside one, for the network between slices is slow.
     """
 
+    RETIRED: ClassVar[dict[str, Any]] = {"fallbacks": None}
+
     data: int = -1  # replicas of the parameters, over which rows are split; a multiple of the number of TPU slices
     fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
-    # other dimensions to split where the devices of a mesh axis cannot share a dimension evenly
-    fallbacks: Fallbacks = dataclasses.field(default_factory=Fallbacks)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -150,12 +115,14 @@ def place(
     shape: Sequence[int],
     logical: Sequence[str | None],
     mesh: jax.sharding.Mesh,
-    fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> Placement:
     """Return a parameter's placement from its logical axis names; mesh axes of size 1 are left out.
 
+    If an axis does not divide its dimension, it splits the first dimension in FALLBACKS that is whole and that it
+    divides. Without one, the parameter stays whole on each device of the axis.
+
     Raises ValueError for unknown names or a wrong number of them (a mistake in a module). Raises ConfigError if the
-    mesh would split two dimensions over one axis, or a dimension unevenly without a fallback that fits.
+    mesh would split two dimensions over one axis, or the vocabulary unevenly.
     """
     if len(logical) != len(shape):
         raise ValueError(
@@ -182,39 +149,24 @@ def place(
             spec[index] = axis
     taken = []
     for index, axis in uneven:
-        parts, problem = mesh.shape[axis], f"{logical[index]} of {shape[index]} is not divisible by"
-        names = getattr(fallbacks, str(logical[index]))
-        fallback = _fallback(names, shape, logical, spec, parts)
-        if fallback is None:
-            none = f"none of mesh.fallbacks.{logical[index]} = {', '.join(names)} fits" if names else "has no fallback"
+        parts = mesh.shape[axis]
+        problem = f"{logical[index]} of {shape[index]} is not divisible by {axis}={parts}"
+        if logical[index] == "vocab":
             raise ConfigError(
-                f"parameter {name} of shape {tuple(shape)}: dimension {problem} the mesh axis {axis}={parts}, and "
-                f"{none}. Set mesh.{axis} to a divisor of {shape[index]}, or set mesh.fallbacks.{logical[index]} to "
-                f'another of the dimensions {", ".join(map(str, logical))} or to "{REPLICATE}"'
-                f"{_SPARE.format(parts) if logical[index] == 'vocab' else ''}."
+                f"parameter {name} of shape {tuple(shape)}: {problem}. Set mesh.{axis} to a divisor of {shape[index]}, "
+                f"or set model.vocab_size to {-(-shape[index] // parts) * parts}."
             )
-        if fallback == REPLICATE:
-            taken.append(f"{name}: {problem} {axis}={parts}; every device holds the whole parameter")
+        others = [logical.index(other) for other in FALLBACKS if other in logical]
+        other = next((place for place in others if spec[place] is None and shape[place] % parts == 0), None)
+        if other is None:
+            taken.append(f"{name}: {problem}; every device holds the whole parameter")
         else:
-            dimension = logical.index(fallback)
-            spec[dimension] = axis
-            taken.append(f"{name}: {problem} {axis}={parts}; {fallback} ({shape[dimension]}) is split instead")
+            spec[other] = axis
+            taken.append(f"{name}: {problem}; {logical[other]} ({shape[other]}) is split instead")
     return Placement(PartitionSpec(*spec), tuple(taken))
 
 
-def _fallback(
-    names: Sequence[str], shape: Sequence[int], logical: Sequence[str | None], spec: Sequence[str | None], parts: int
-) -> str | None:
-    """Return the first of `names` that is REPLICATE or a dimension that is not split yet and divisible by `parts`."""
-    for name in names:
-        if name == REPLICATE:
-            return name
-        if name in logical and spec[logical.index(name)] is None and shape[logical.index(name)] % parts == 0:
-            return name
-    return None
-
-
-def placements(boxed: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
+def placements(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     """Return the placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
 
     A leaf without logical names is replicated. Raises the errors of `place`.
@@ -227,16 +179,16 @@ def placements(boxed: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FA
         if not is_box(leaf):
             return Placement(PartitionSpec(), ())
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        return place(name, leaf.unbox().shape, leaf.names, mesh, fallbacks)
+        return place(name, leaf.unbox().shape, leaf.names, mesh)
 
     return jax.tree.map_with_path(one, boxed, is_leaf=is_box)
 
 
-def shardings(boxed: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
+def shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     """Return the NamedSharding of every parameter; takes the arguments and raises the errors of `placements`."""
     return jax.tree.map(
         lambda placed: NamedSharding(mesh, placed.spec),
-        placements(boxed, mesh, fallbacks),
+        placements(boxed, mesh),
         is_leaf=lambda leaf: isinstance(leaf, Placement),
     )
 

@@ -15,7 +15,6 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from bertzoo.nn.parameter import Kernel, Matrix, init_shapes
 from bertzoo.train import sharding
-from bertzoo.train.sharding import NO_FALLBACKS, Fallbacks
 
 
 @jax.tree_util.register_dataclass
@@ -69,32 +68,27 @@ def matrices_of(objective: Any) -> dict[str, Matrix]:
     return {name_of(path): box.matrix for path, box in boxes if isinstance(box, Kernel) and box.matrix}
 
 
-def abstract_params(objective: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks = NO_FALLBACKS) -> Any:
+def abstract_params(objective: Any, mesh: jax.sharding.Mesh) -> Any:
     """Return the shapes, dtypes and shardings of an objective's parameters; raises the errors of `sharding.place`."""
-    return placed(boxed_shapes(objective), mesh, fallbacks)
+    return placed(boxed_shapes(objective), mesh)
 
 
-def placed(boxed: Any, mesh: jax.sharding.Mesh, fallbacks: Fallbacks, dtype: Any = None) -> Any:
+def placed(boxed: Any, mesh: jax.sharding.Mesh, dtype: Any = None) -> Any:
     """Return the shapes, dtypes (or `dtype`) and shardings of boxed parameters; raises the errors of `place`."""
     return jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, dtype or x.dtype, sharding=place),
         nn.unbox(boxed),
-        sharding.shardings(boxed, mesh, fallbacks),
+        sharding.shardings(boxed, mesh),
     )
 
 
-def abstract(
-    objective: Any,
-    optimizer: optax.GradientTransformation,
-    mesh: jax.sharding.Mesh,
-    fallbacks: Fallbacks = NO_FALLBACKS,
-) -> State:
+def abstract(objective: Any, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh) -> State:
     """Return the shapes, dtypes and shardings of a training state without computing it.
 
     Moments are sharded like their parameters; everything else is replicated. Raises the errors of `sharding.place`.
     """
     boxed = boxed_shapes(objective)
-    placed = sharding.shardings(boxed, mesh, fallbacks)
+    placed = sharding.shardings(boxed, mesh)
     everywhere = sharding.replicated(mesh)
     params = nn.unbox(boxed)
     number: Any = jax.ShapeDtypeStruct((), jnp.int32)
@@ -145,14 +139,13 @@ def fresh(
     mesh: jax.sharding.Mesh,
     seed: int,
     initial: Mapping[str, np.ndarray] | None = None,
-    fallbacks: Fallbacks = NO_FALLBACKS,
 ) -> State:
     """Return the initial state of a run: parameters drawn from the seed on each process's CPU.
 
     initial: arrays by path that replace drawn parameters, without any effect on the others. Raises ValueError if an
     array has a path or a shape that the model does not have.
     """
-    shapes, initial = abstract(objective, optimizer, mesh, fallbacks), initial or {}
+    shapes, initial = abstract(objective, optimizer, mesh), initial or {}
     params = named(shapes.params)
     for name, array in initial.items():
         if name not in params or params[name].shape != array.shape:

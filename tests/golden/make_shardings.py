@@ -55,9 +55,7 @@ def table(name: str) -> Iterator[str]:
     for path, leaf in leaves:
         where, shape, columns = name_of(path), leaf.unbox().shape, []
         for mesh in MESHES:
-            placed = sharding.place(
-                where, shape, leaf.names, jax.sharding.AbstractMesh(mesh, AXES), recipe.mesh.fallbacks
-            )
+            placed = sharding.place(where, shape, leaf.names, jax.sharding.AbstractMesh(mesh, AXES))
             columns.append(" ".join(axis or "." for axis in placed.spec) + " !" * bool(placed.taken))
         layer = re.search(r"layers_(\d+)", where)
         key = re.sub(r"layers_\d+", "layers_*", where), f"{shape}: {' | '.join(columns)}"

@@ -14,7 +14,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.models import Bert, Compute, Electra, MobileBert
 from bertzoo.nn import sample
 from bertzoo.objectives import Masked, Replaced
-from bertzoo.train import optim, sharding, state, step
+from bertzoo.train import optim, state, step
 
 SMALL = {"vocab_size": 50, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 24, "max_positions": 12}
 MODELS = {
@@ -32,7 +32,6 @@ WIDER = {
 OBJECTIVES = {"replaced": Replaced(generator_width=0.5)}
 ROWS, SPARE = 64, slice(50, None)
 ONE, EIGHT = (1, 1, 1), (2, 1, 4)  # devices along data, fsdp and tensor, of which 4 do not divide 50 rows
-FALLBACKS = sharding.Fallbacks(heads=("head_size",))
 
 
 @functools.cache
@@ -43,8 +42,8 @@ def train(
     objective = OBJECTIVES.get(name, Masked(sentence="none")).build(MODELS[name], Compute(vocab_multiple=multiple))
     optimizer = optim.build(optim.Lamb(learning_rate=0.05, weight_decay=0.1), 10)
     mesh = mesh_of(sizes)
-    now = state.fresh(objective, optimizer, mesh, seed=1, fallbacks=FALLBACKS)
-    places = state.shardings_of(state.abstract(objective, optimizer, mesh, FALLBACKS))
+    now = state.fresh(objective, optimizer, mesh, seed=1)
+    places = state.shardings_of(state.abstract(objective, optimizer, mesh))
     train_step, losses = step.make_train_step(objective, optimizer, shardings=places), []
     for _ in range(3):
         now, report = train_step(now, None, step.put_batch(batch_of(seed=5), mesh))
@@ -89,9 +88,9 @@ def test_so_it_does_on_devices_that_split_them_and_under_replaced_token_detectio
 def test_without_spare_rows_an_uneven_split_raises():
     objective = Replaced(generator_width=0.5).build(MODELS["replaced"], Compute())
     with pytest.raises(ConfigError, match=mentioning(50, "tensor=4")):
-        state.abstract_params(objective, mesh_of(EIGHT), FALLBACKS)
+        state.abstract_params(objective, mesh_of(EIGHT))
     padded = Replaced(generator_width=0.5).build(MODELS["replaced"], Compute(vocab_multiple=ROWS))
-    params = state.named(state.abstract_params(padded, mesh_of(EIGHT), FALLBACKS))
+    params = state.named(state.abstract_params(padded, mesh_of(EIGHT)))
     split = {name: params[name].sharding.shard_shape(params[name].shape)[0] for name in WIDER["replaced"]}
     assert split == dict.fromkeys(WIDER["replaced"], ROWS // 4)
 

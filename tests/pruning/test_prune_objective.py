@@ -116,5 +116,5 @@ def test_the_generator_is_not_cut():
 def test_vectors_are_whole_on_every_device():
     boxed = objective(Magnitudes()).init(jax.random.key(0))
     mesh = sharding.make_mesh(sharding.Mesh())
-    places = sharding.shardings(boxed, mesh, sharding.Fallbacks())
+    places = sharding.shardings(boxed, mesh)
     assert all(place.is_fully_replicated for place in jax.tree.leaves(places))

@@ -28,7 +28,6 @@ MODELS = {
     "replaced": functools.partial(Electra, **SMALL, embedding_size=16),
 }
 OBJECTIVES = {"convbert": Masked(), "replaced": Replaced(generator_width=0.5)}
-FALLBACKS = sharding.Fallbacks(heads=("head_size",))  # ELECTRA's generator has one head
 ROWS, LENGTH, MASKED, STEPS = 16, 12, 3, 4
 FEW = 8, 8  # rows and length of batches with fewer tokens to a part of the data than a parameter has rows
 # Devices along data, fsdp and tensor, and the dropout.
@@ -55,8 +54,8 @@ def train(
     made = MODELS[model](dropout=dropout, attention_dropout=dropout, initializer_range=0.1)
     objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, compute or Compute())
     optimizer = StageSetup(objective=objective, optimizer=settings).transformation(STEPS)
-    now = state.fresh(objective, optimizer, mesh, seed=3, fallbacks=FALLBACKS)
-    places = state.shardings_of(state.abstract(objective, optimizer, mesh, FALLBACKS))
+    now = state.fresh(objective, optimizer, mesh, seed=3)
+    places = state.shardings_of(state.abstract(objective, optimizer, mesh))
     train_step, losses = step.make_train_step(objective, optimizer, shardings=places), []
     for number in range(STEPS):
         now, report = train_step(now, None, step.put_batch(batch_of(*batch, seed=number), mesh))
@@ -125,7 +124,7 @@ def test_a_step_gathers_every_split_parameter_once(sizes):
     mesh = mesh_of(sizes)
     objective = Masked(sentence="sop").build(MODELS["bert"](dropout=0.0, attention_dropout=0.0), Compute())
     optimizer = StageSetup(objective=objective, optimizer=LAMB).transformation(STEPS)
-    shapes = state.abstract(objective, optimizer, mesh, FALLBACKS)
+    shapes = state.abstract(objective, optimizer, mesh)
     train_step: Any = step.make_train_step(objective, optimizer, shardings=state.shardings_of(shapes))
     program = train_step.lower(shapes, None, step.put_batch(batch_of(ROWS, LENGTH), mesh)).compile()
     collectives = find_collectives(program.as_text(), mesh.size)
@@ -140,7 +139,7 @@ def evaluated(model: str, sizes: tuple[int, int, int]) -> dict[str, float]:
     mesh = mesh_of(sizes)
     made = MODELS[model](initializer_range=0.1)
     objective = OBJECTIVES.get(model, Masked(sentence="sop")).build(made, Compute())
-    params = state.fresh(objective, optim.build(optim.AdamW(learning_rate=0.01), 1), mesh, 3, None, FALLBACKS).params
+    params = state.fresh(objective, optim.build(optim.AdamW(learning_rate=0.01), 1), mesh, 3).params
     return step.evaluate(step.make_eval_step(objective), params, None, [batch_of(*FEW)], mesh)
 
 

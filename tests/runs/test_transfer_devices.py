@@ -8,9 +8,7 @@ import numpy as np
 import pairs
 import pytest
 import zoo
-from messages import mentioning
 
-from bertzoo.core.errors import ConfigError
 from bertzoo.runs import experiments, transfer, warm_start
 from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train import loop, sharding
@@ -42,8 +40,7 @@ def taught(corpus, tmp_path_factory):
 
     def read(name: str, sizes: tuple[int, int, int], **more: Any):
         mesh = {f"mesh.{axis}": size for axis, size in zip(("data", "fsdp", "tensor"), sizes, strict=True)}
-        fallbacks = {"mesh.fallbacks.heads": ["head_size"]}  # a generator may have one head
-        options = pairs.options(name, corpus, **{**EVEN, **SIZES[name], **SAFE, **fallbacks, **mesh, **more})
+        options = pairs.options(name, corpus, **{**EVEN, **SIZES[name], **SAFE, **mesh, **more})
         recipe = pairs.load(name, options)
         key = f"{name}-{recipe.teacher.heads}"
         if key not in written:
@@ -167,10 +164,3 @@ def test_spare_rows_of_the_vocabulary_do_not_change_the_run(name, sizes, taught,
     assert {leaf for leaf in params if cut[leaf].shape != params[leaf].shape} >= {"embedding/word/embedding"}
     assert not any(np.abs(params[leaf]).sum() - np.abs(cut[leaf]).sum() for leaf in params if "word" in leaf)
     compare((losses, cut), expected)
-
-
-def test_a_mesh_that_does_not_divide_the_teacher_raises_by_its_name(taught):
-    """The student's two heads are split over two devices, the teacher's one cannot be."""
-    named = ("teacher/model/encoder/layers_0/attention/", "heads", 1, "tensor=2", "mesh.fallbacks.heads")
-    with pytest.raises(ConfigError, match=mentioning(*named)):
-        taught("squeezebert_transfer", (4, 1, 2), **{"teacher.heads": 1, "mesh.fallbacks.heads": []})

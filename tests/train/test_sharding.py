@@ -1,8 +1,6 @@
 """The mesh, the table of logical names, and many devices equal to one."""
 
-import dataclasses
 import functools
-from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +10,7 @@ import toy
 from jax.sharding import NamedSharding, PartitionSpec
 from messages import mentioning, mentions
 
+from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
@@ -51,7 +50,6 @@ def test_placements_follow_the_table_without_axes_of_size_one():
         ((8, 8), ("model", "no_such"), ValueError, ("w/kernel", "(8, 8)", "no_such")),
         ((8, 8), ("model",), ValueError, ("w/kernel", "(8, 8)")),
         ((8, 8), ("model", "model"), ConfigError, ("w/kernel", "(8, 8)", "fsdp")),
-        ((8, 7), ("model", "feed_forward"), ConfigError, ("w/kernel", "(8, 7)", "feed_forward", "tensor=2")),
     ],
 )
 def test_names_and_shapes_that_do_not_fit_raise(shape, names, error, named):
@@ -65,53 +63,41 @@ EIGHT = {"data": 2, "fsdp": 2, "tensor": 2}
 
 
 @pytest.mark.parametrize(
-    ("shape", "names", "fallbacks", "spec", "named"),
+    ("shape", "names", "spec", "named"),
     [
-        # The named dimension takes the axis, and the others stay where they were.
-        ((8, 3, 4), ("model", "heads", "head_size"), {"heads": ("head_size",)}, ("fsdp", None, "tensor"),
+        # Another dimension takes the axis, and the others stay where they were.
+        ((8, 3, 4), ("model", "heads", "head_size"), ("fsdp", None, "tensor"),
          ("heads", 3, "tensor=2", "head_size", 4)),
-        # The first that fits: one that is not there, one that is split already, one that is uneven too.
-        ((8, 3, 5), ("model", "heads", "head_size"), {"heads": ("window", "model", "head_size", "replicate")},
-         ("fsdp", None, None), ("heads", 3, "tensor=2")),
-        ((7, 3), ("model", "bottleneck"), {"model": ("replicate",), "bottleneck": ("replicate",)}, (None, None),
-         ("model", 7, "fsdp=2", "bottleneck", 3, "tensor=2")),
-        ((7, 8), ("model", "pooled"), {"model": ("pooled",)}, (None, "fsdp"), ("model", 7, "fsdp=2", "pooled", 8)),
+        ((7, 3, 4), ("model", "heads", "head_size"), (None, None, "fsdp"),
+         ("model", 7, "fsdp=2", "head_size", "heads", 3, "tensor=2", "whole")),
+        ((7, 2), ("model", "feed_forward"), (None, "tensor"), ("model", 7, "fsdp=2", "whole")),
+        # None fits: one is uneven too, one is not in FALLBACKS.
+        ((8, 3, 5), ("model", "heads", "head_size"), ("fsdp", None, None), ("heads", 3, "tensor=2", "whole")),
+        ((7, 8), ("model", "pooled"), (None, None), ("model", 7, "fsdp=2", "whole")),
+        ((7, 3), ("model", "bottleneck"), (None, None), ("model", 7, "fsdp=2", "bottleneck", 3, "tensor=2", "whole")),
         # Divisible dimensions do not need it.
-        ((8, 2, 5), ("model", "heads", "head_size"), {"heads": ("replicate",)}, ("fsdp", "tensor", None), None),
+        ((8, 2, 4), ("model", "heads", "head_size"), ("fsdp", "tensor", None), None),
     ],
 )  # fmt: skip
-def test_a_fallback_is_used_and_reported(shape, names, fallbacks, spec, named):
-    placed = sharding.place("w", shape, names, toy.mesh(8, **EIGHT), sharding.Fallbacks(**fallbacks))
+def test_a_fallback_is_used_and_reported(shape, names, spec, named):
+    placed = sharding.place("w", shape, names, toy.mesh(8, **EIGHT))
     assert placed.spec == PartitionSpec(*spec)
     assert all(line.startswith("w: ") for line in placed.taken)
     assert not placed.taken if named is None else mentions("\n".join(placed.taken), *named)
 
 
-def test_a_fallback_that_does_not_fit_raises():
-    named = (" w ", "(8, 3, 5)", "heads", 3, "tensor=2", "mesh.fallbacks.heads = head_size")
-    with pytest.raises(ConfigError, match=mentioning(*named)):
-        fallbacks = sharding.Fallbacks(heads=("head_size",))
-        sharding.place("w", (8, 3, 5), ("model", "heads", "head_size"), toy.mesh(8, **EIGHT), fallbacks)
+def test_the_feed_forward_is_split_instead_of_the_model_where_no_axis_takes_it():
+    placed = sharding.place("w", (7, 8), ("model", "feed_forward"), toy.mesh(8, data=4, fsdp=2))
+    assert placed.spec == PartitionSpec(None, "fsdp")
 
 
 def test_the_error_of_an_indivisible_vocabulary_names_the_remedy():
-    with pytest.raises(ConfigError, match=mentioning(7, "tensor=2", "compute.vocab_multiple")):
+    with pytest.raises(ConfigError, match=mentioning("(7, 8)", "tensor=2", "model.vocab_size to 8")):
         sharding.place("w", (7, 8), ("vocab", "embed"), toy.mesh(8, **EIGHT))
-    with pytest.raises(ConfigError) as raised:
-        sharding.place("w", (3, 8), ("heads", "embed"), toy.mesh(8, **EIGHT))
-    assert "vocab_multiple" not in str(raised.value)
 
 
-@pytest.mark.parametrize("names", [("heads",), ("replicate", "head_size"), ("head_size", "head_size")])
-def test_a_senseless_fallback_raises(names):
-    with pytest.raises(ConfigError, match=mentioning("fallbacks.heads")):
-        sharding.Fallbacks(heads=names)
-
-
-def test_there_is_a_fallback_for_every_name_that_is_split():
-    split = {name for name, axis in sharding.RULES.items() if axis}
-    assert {field.name for field in dataclasses.fields(sharding.Fallbacks)} == split
-    assert set(get_args(sharding.Fallback)) - {"replicate"} <= sharding.RULES.keys()
+def test_configs_of_earlier_runs_may_have_fallbacks():
+    assert config.from_dict(sharding.Mesh, {"fsdp": 2, "fallbacks": {"model": ["head_size"]}}) == sharding.Mesh(fsdp=2)
 
 
 def test_a_step_uses_whole_parameters_and_gets_split_gradients():

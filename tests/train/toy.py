@@ -92,7 +92,6 @@ def job(directory: Path | None = None, **fields: Any) -> Job:
         setups=fields.pop("setups", None) or [StageSetup(**alike)] * len(stages),
         stages=stages,
         mesh=fields.pop("mesh", None) or mesh(),
-        fallbacks=fields.pop("fallbacks", sharding.NO_FALLBACKS),
     )
     given = {
         "experiment": built,
