@@ -316,7 +316,7 @@ def test_limits_do_not_change_a_corpus(text, tmp_path):
 
 @pytest.mark.parametrize("kind", [WordPiece, SentencePiece])
 def test_batches_of_a_long_document_join(text, tmp_path, kind, monkeypatch):
-    """Sentences of one document come from several batches, and a batch holds several documents."""
+    """The sentences of a document come from several batches."""
     data = small(text, tokenizer=kind(vocab_size=300))
     whole = contents(tokenize(data, tmp_path / "a", workers=1).directory)
     monkeypatch.setattr(tokenizing, "_ENCODE_TOGETHER", 7)

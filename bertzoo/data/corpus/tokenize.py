@@ -16,7 +16,7 @@ import shutil
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +40,7 @@ from bertzoo.data.corpus.workers import worker_pool
 from bertzoo.data.hashes import SeenDocuments, document_keys, is_heldout
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.mixture import MIXTURE, MixturePart
-from bertzoo.data.sources.pieces import Piece, check_sources, cut_pieces, readings
+from bertzoo.data.sources.pieces import Piece, check_sources, cut_pieces, origins, takes
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import (
     TRAIN_BYTES,
@@ -53,7 +53,7 @@ from bertzoo.data.tokenizers.vocabulary import (
 
 PIECES = "pieces"  # directory of the finished pieces' sidecars and indexes until the manifest is written
 _LONGEST_LINE = 1 << 22  # characters split into sentences at once; longer lines are cut at spaces
-_ENCODE_TOGETHER = 2048  # sentences in one call of the tokenizer
+_ENCODE_TOGETHER = 2048  # sentences of a document in one call of the tokenizer, each an array
 Progress = Callable[[int, int], None]  # pieces finished, characters of text read
 _SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # limits of _check_text; characters per document
 
@@ -135,13 +135,13 @@ def tokenize_to_url(
 
 def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
     """Raise CorpusError if the source cannot be read, or too many tokens of its first documents are [UNK]."""
-    check_sources(data.parts, data.heldout, data.limits)
+    check_sources(data.parts, data.limits)
     inherited = vocabulary is not None
     vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
     if vocabulary is None:
         return  # the vocabulary will be trained on the source
-    passes = readings(data.parts, data.heldout, data.limits)
-    chosen = [reading.origin for reading in passes[:: -(-len(passes) // _SAMPLED["origins"])]]
+    sources = [origin for part in data.parts for origin in origins(part.source, part.text_field, data.limits)]
+    chosen = sources[:: -(-len(sources) // _SAMPLED["origins"])]
     texts = [
         document[: _SAMPLED["characters"]]
         for origin in chosen
@@ -184,7 +184,7 @@ def _training_texts(data: Data) -> Iterator[str]:
     """
     for part in data.parts:
         size = 0
-        for document in _training_documents(replace(part, weight=min(1.0, part.weight)), data):
+        for document in _training_documents(part, data):
             yield document
             size += len(document.encode())
             if size >= TRAIN_BYTES // len(data.parts):
@@ -192,9 +192,9 @@ def _training_texts(data: Data) -> Iterator[str]:
 
 
 def _training_documents(part: MixturePart, data: Data) -> Iterator[str]:
-    for reading in readings([part], data.heldout, data.limits):
-        for document in reading.origin.documents():
-            if reading.takes(document) and not is_heldout(document, data.heldout):
+    for origin in origins(part.source, part.text_field, data.limits):
+        for document in origin.documents():
+            if takes(document, 0, part.shares[0], data.heldout) and not is_heldout(document, data.heldout):
                 yield document
 
 
@@ -235,21 +235,6 @@ class _SplitPart:
     documents: list[int] = field(default_factory=list)  # sentences of each document
 
 
-@dataclass
-class _Document:
-    """A document whose sentences are being encoded.
-
-    waiting: number of its sentences in the next call of the tokenizer.
-    tokens: ids of the encoded sentences, an array for each call.
-    lengths: number of tokens of each encoded sentence, an array for each call.
-    """
-
-    text: str
-    waiting: int = 0
-    tokens: list[np.ndarray] = field(default_factory=list)
-    lengths: list[np.ndarray] = field(default_factory=list)
-
-
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
     """Write a piece's shards and indexes, then the JSON file that marks the piece as finished.
 
@@ -259,15 +244,16 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
     encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
     parts = {split: _SplitPart() for split in shard.SPLITS}
     dropped = Counter(duplicate=len(repeated), short=0, empty_sentences=0, left_out=piece.left_out)
-    distinct = (document for position, document in enumerate(piece.documents) if position not in repeated)
-    for document in _encode(distinct, data, encoder):
-        tokens, lengths = np.concatenate(document.tokens), np.concatenate(document.lengths)
+    for position, document in enumerate(piece.documents):
+        if position in repeated:
+            continue
+        tokens, lengths = _encode(document, data, encoder)
         filled = lengths[lengths > 0]
         dropped["empty_sentences"] += len(lengths) - len(filled)
         if len(tokens) < data.minimum_tokens:
             dropped["short"] += 1
             continue
-        part = parts["heldout" if is_heldout(document.text, data.heldout) else "train"]
+        part = parts["heldout" if is_heldout(document, data.heldout) else "train"]
         part.tokens.append(tokens)
         part.sentences.append(filled)
         part.documents.append(len(filled))
@@ -309,35 +295,15 @@ def split_sentences(document: str, data: Data) -> Iterator[str]:
         yield from (part for sentence in sentences for part in cut(sentence.strip()) if part)
 
 
-def _encode(documents: Iterator[str], data: Data, encoder: Tokenizer) -> Iterator[_Document]:
-    """Yield each document with its tokens; encodes many sentences in one call, which may span several documents."""
-    waiting: list[_Document] = []
-    batch: list[str] = []
-    for text in documents:
-        waiting.append(document := _Document(text))
-        for sentence in split_sentences(text, data):
-            batch.append(sentence)
-            document.waiting += 1
-            if len(batch) >= _ENCODE_TOGETHER:
-                _encode_together(waiting, batch, encoder)
-                yield from waiting[:-1]
-                waiting, batch = [document], []
-    _encode_together(waiting, batch, encoder)
-    yield from waiting
-
-
-def _encode_together(documents: list[_Document], batch: list[str], encoder: Tokenizer) -> None:
-    """Encode the sentences in `batch`, and append their tokens to `documents`.
-
-    batch: the unencoded sentences of the first document, then those of the second, and so on.
-    """
-    encoded = iter(encoder.encode_batch(batch))
-    dtype = shard.token_dtype(encoder.vocab_size)
-    for document in documents:
-        sentences = list(itertools.islice(encoded, document.waiting))
-        document.lengths.append(np.fromiter(map(len, sentences), np.int32))
-        document.tokens.append(np.concatenate([np.zeros(0, dtype), *sentences], dtype=dtype, casting="unsafe"))
-        document.waiting = 0
+def _encode(document: str, data: Data, encoder: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of a document's sentences, one after the other, and the number of tokens of each sentence."""
+    sentences, dtype = split_sentences(document, data), shard.token_dtype(encoder.vocab_size)
+    tokens, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int32)]
+    while batch := list(itertools.islice(sentences, _ENCODE_TOGETHER)):
+        encoded = encoder.encode_batch(batch)
+        tokens.append(np.concatenate(encoded, dtype=dtype, casting="unsafe"))
+        lengths.append(np.fromiter(map(len, encoded), np.int32))
+    return np.concatenate(tokens), np.concatenate(lengths)
 
 
 def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, destination: Path) -> dict[str, object]:

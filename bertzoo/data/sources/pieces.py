@@ -9,7 +9,8 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.hashes import is_chosen, is_heldout
@@ -30,63 +31,13 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """One pass over the documents of an Origin, such as a file.
-
-    part: index of the source in the mixture.
-    repetition: number of earlier passes over the source.
-    share: share of the documents to read, chosen by a hash of their text.
-    heldout: share of held-out documents, which only the first pass reads.
-    """
-
-    origin: Origin
-    part: int
-    repetition: int
-    share: float
-    heldout: float
-
-    def takes(self, document: str) -> bool:
-        """Return whether this pass reads the document, based on its hash."""
-        if self.repetition and is_heldout(document, self.heldout):
-            return False
-        return self.share >= 1 or is_chosen(document, self.share)
-
-    def pieces(self, piece_bytes: int) -> "Iterator[Piece]":
-        """Group the documents into pieces of about `piece_bytes` bytes of text, numbered from 0."""
-        batch: list[str] = []
-        size = index = left_out = 0
-        most = max(_FEWEST_DOCUMENTS, piece_bytes // 16)  # every document costs memory, however short
-
-        def piece() -> Piece:
-            return Piece(
-                index=index,
-                origin=self.origin.name,
-                part=self.part,
-                repetition=self.repetition,
-                left_out=left_out,
-                documents=tuple(batch),
-            )
-
-        for document in self.origin.documents():
-            if not self.takes(document):
-                left_out += not self.repetition
-                continue
-            batch.append(document)
-            size += len(document.encode())
-            if size >= piece_bytes or len(batch) >= most:
-                yield piece()
-                index, batch, size, left_out = index + 1, [], 0, 0
-        if batch or left_out:
-            yield piece()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Piece:
     """Consecutive documents of one Origin; one worker tokenises the whole group.
 
-    index: number of the piece in its Reading or, from `cut_pieces`, in the corpus.
+    index: number of the piece in the corpus.
     origin: name of the Origin, for messages.
-    part, repetition: as in Reading.
+    part: index of the source in the mixture.
+    repetition: number of earlier passes over the source.
     left_out: number of documents that the mixture's weight excluded since the previous piece; 0 in repetitions.
     documents: texts with one paragraph (or sentence) per line.
     """
@@ -107,39 +58,51 @@ class Piece:
         return digest.hexdigest()
 
 
-def readings(parts: Sequence[MixturePart], heldout: float, limits: Limits) -> list[Reading]:
-    """Return every pass over every Origin of the mixture's `parts`, in the order of the corpus.
+def takes(document: str, repetition: int, share: float, heldout: float) -> bool:
+    """Return whether a pass over a source reads a document, based on its hash.
 
-    Raises CorpusError for a source that is missing or empty.
+    repetition: number of earlier passes over the source.
+    share: share of the documents to read.
+    heldout: share of held-out documents, which only the first pass reads.
     """
-    return [
-        Reading(origin=origin, part=index, repetition=repetition, share=share, heldout=heldout)
-        for index, part in enumerate(parts)
-        for part_origins in [origins(part.source, part.text_field, limits)]
-        for repetition, share in enumerate(part.shares)
-        for origin in part_origins
-    ]
+    if repetition and is_heldout(document, heldout):
+        return False
+    return share >= 1 or is_chosen(document, share)
 
 
-def check_sources(parts: Sequence[MixturePart], heldout: float, limits: Limits) -> None:
+def check_sources(parts: Sequence[MixturePart], limits: Limits) -> None:
     """Raise CorpusError if a source of `parts` is missing or empty, or its first document cannot be read."""
-    firsts: dict[int, Origin] = {}
-    for reading in readings(parts, heldout, limits):
-        firsts.setdefault(reading.part, reading.origin)
-    for origin in firsts.values():
-        next(iter(origin.documents()), None)
+    sources = [origins(part.source, part.text_field, limits) for part in parts]
+    for files in sources:
+        next(iter(files[0].documents()), None)
 
 
 def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int, limits: Limits) -> Iterator[Piece]:
-    """Cut the sources of `parts` into pieces, in a fixed order; a piece never spans two files.
+    """Cut the sources of `parts` into pieces of about `piece_bytes` bytes of text, in a fixed order.
 
-    Raises CorpusError, naming the file and line, for input that is missing, empty or not text.
+    A piece never spans two files. Raises CorpusError, naming the file and line, for input that is missing, empty or not
+    text.
     """
-    pieces = (reading.pieces(piece_bytes) for reading in readings(parts, heldout, limits))
-    # Not a generator expression, whose variable would hold one piece while the next is read.
-    return map(
-        lambda piece, index: replace(piece, index=index), itertools.chain.from_iterable(pieces), itertools.count()
-    )
+    sources = [origins(part.source, part.text_field, limits) for part in parts]
+    most = max(_FEWEST_DOCUMENTS, piece_bytes // 16)  # every document costs memory, however short
+    index = 0
+    for number, part in enumerate(parts):
+        for (repetition, share), origin in itertools.product(enumerate(part.shares), sources[number]):
+            fields: dict[str, Any] = {"origin": origin.name, "part": number, "repetition": repetition}
+            batch: list[str] = []
+            size = left_out = 0
+            for document in origin.documents():
+                if not takes(document, repetition, share, heldout):
+                    left_out += not repetition
+                    continue
+                batch.append(document)
+                size += len(document.encode())
+                if size >= piece_bytes or len(batch) >= most:
+                    yield Piece(index=index, left_out=left_out, documents=tuple(batch), **fields)
+                    index, batch, size, left_out = index + 1, [], 0, 0
+            if batch or left_out:
+                yield Piece(index=index, left_out=left_out, documents=tuple(batch), **fields)
+                index += 1
 
 
 def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
