@@ -1,5 +1,6 @@
 """The training loop: stages of steps, with evaluation, checkpoints and signals in a fixed order."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ from bertzoo.train.checkpoint import Checkpoints
 from bertzoo.train.experiment import Experiment, locate, stage_of, start_of, total_steps
 from bertzoo.train.hosts import Agreement
 from bertzoo.train.memory import Advice, memory_errors
-from bertzoo.train.profile import Profile
 from bertzoo.train.progress import Recorder, Reporter
 from bertzoo.train.signals import StopRequest
 from bertzoo.train.state import State
@@ -213,8 +213,9 @@ def run(job: Job) -> State:
     if resumed:
         record.event("resumed", step)
     memory = memory_errors(lambda: record.stage, job.memory_advice)
-    profile = Profile(job.profile, job.config.profile_start, job.config.profile_steps)
-    with StopRequest() as stop, memory, profile:
+    first, count = job.config.profile_start, job.config.profile_steps
+    traced = range(max(first, step + 1), first + count) if job.profile else range(0)
+    with StopRequest() as stop, memory, contextlib.ExitStack() as trace:
         # Evaluate the initial parameters before the first step.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, measure(0, 0, state.params))
@@ -227,15 +228,21 @@ def run(job: Job) -> State:
             for step, row, batch in record.count_waiting(_steps(job, state)):
                 if not train_step.is_compiled(batch):
                     record.compiled(step, batch, functools.partial(train_step.compile, state, job.frozen, batch))
+                if step in traced[:1]:
+                    jax.block_until_ready(state)  # so that the trace holds no step before the first
+                    options = jax.profiler.ProfileOptions()
+                    options.python_tracer_level = 0  # every Python call would slow the host and fill the trace
+                    jax.profiler.start_trace(str(job.profile), profiler_options=options)
+                    trace.callback(jax.profiler.stop_trace)
                 # 1. Dispatch the step: the device computes while the host continues.
-                with profile.step(step, state):
+                with jax.profiler.StepTraceAnnotation("train", step_num=step):
                     state, report = train_step(state, job.frozen, batch)
                 # 2. Read the previous step's metrics, which are ready; a number that is not finite ends the run.
                 record.put(step, row, report, batch, state.params)
-                if profile.ends(step):
+                if step in traced[-1:]:
                     record.drain()
                     with record.spend("saving"):
-                        profile.stop()
+                        trace.close()
                     record.event("profiled", step)
                     record.resume()
                 evaluates, saves = _due(job, step, start_of(built.stages, index + 1))
