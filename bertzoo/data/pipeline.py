@@ -167,18 +167,6 @@ class Batches:
         """Return the number of `sequential` batches; the last batch may be partly padding."""
         return -(-self.rows // batch_size)
 
-    def describe(self, step: int, batch_size: int) -> list[str]:
-        """Return a line for each row of the training batch at a step, with the row's epoch, document and tokens."""
-        epochs, records = self._shuffled(step, batch_size, None)
-        lines = []
-        for place, (epoch, record) in enumerate(zip(epochs.tolist(), records.tolist(), strict=True)):
-            row = self._plan.rows[record]
-            a, b = (f"{row[s]}-{row[s] + row[n]}" for s, n in (("a_start", "a_length"), ("b_start", "b_length")))
-            tokens = a + (f" and {b}" if row["b_length"] else "")
-            document = f"{self._split} document {row['document']}"
-            lines.append(f"row {place}: epoch {epoch}, record {record}, {document}, tokens {tokens}")
-        return lines
-
     def check_batch_size(self, batch_size: int) -> None:
         """Raise CorpusError if there are fewer rows than `batch_size`."""
         if self.rows < batch_size:

@@ -137,13 +137,6 @@ class RunBatches:
         # Stop after one pass: a second one would count some rows twice.
         return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
-    def describe(self, index: int, row: int, rows: int) -> list[str]:
-        """Return a line for each row of a training batch of stage `index`: its epoch, document and tokens.
-
-        row: number of the stage's rows before this batch. rows: number of rows in this batch.
-        """
-        return self.stage(index, "train").describe(row // rows, rows)
-
 
 ENCODER = "encoder/layers_"
 

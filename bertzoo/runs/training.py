@@ -312,7 +312,6 @@ def train(
                     reporters=reporters,
                     flops_per_example=built.flops,
                     frozen=None if start is None else start.frozen,
-                    describe=batches.describe,
                     initial=None if start is None else start.params,
                     until=until,
                     followed=followed,

@@ -23,8 +23,6 @@ from bertzoo.train.signals import StopRequest
 from bertzoo.train.state import State
 from bertzoo.train.step import Batch, HostBatch, evaluate, put_batch
 
-SHOWN_RECORDS = 4  # rows of a batch that an error message describes
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSettings:
@@ -78,7 +76,6 @@ class Job:
     length(batch): row length in tokens, if it may be less than the stage's max_length.
     flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
     frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
-    describe(stage, row, rows): a line about each row of the batch that starts at `row` and has `rows` rows.
     initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
     until: the step after which to pause, or None.
     measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
@@ -98,7 +95,6 @@ class Job:
     length: Callable[[Batch], int] | None = None
     flops_per_example: Callable[[int, Batch], float] | None = None
     frozen: Any = None
-    describe: Callable[[int, int, int], list[str]] | None = None
     initial: Mapping[str, np.ndarray] | None = None
     until: int | None = None
     measure: Callable[[int, Any], dict[str, float]] | None = None
@@ -150,24 +146,16 @@ class Job:
         setups = self.experiment.setups
         return setups[index].objective == setups[-1].objective
 
-    def describe_batch(self, step: int, row: int) -> list[str]:
-        """Return lines that describe the rows in the batch of `step`. row: number of the batch's first row."""
-        index, _ = locate(self.experiment.stages, step - 1)
-        rows = self.experiment.stages[index].batch_size
-        return self.describe(index, row, rows) if self.describe else [f"rows {row} to {row + rows - 1}"]
-
-    def non_finite(self, step: int, records: Sequence[str]) -> NonFinite:
+    def non_finite(self, step: int, row: int) -> NonFinite:
         """Build the error for a step with a loss, gradient or update that is not finite.
 
-        records: the result of `describe_batch`.
+        row: number of the first row of the step's batch in its stage.
         """
         index, _ = locate(self.experiment.stages, step - 1)
-        more = len(records) - SHOWN_RECORDS
-        rest = f"; {more:,} more rows, listed in metrics.jsonl" if more > 0 else ""
+        last = row + self.experiment.stages[index].batch_size - 1
         return NonFinite(
-            f"the loss, gradient or update of step {step} is not finite (stage {index}, "
-            f"{'; '.join(records[:SHOWN_RECORDS])}{rest}). {self._last_checkpoint()}"
-            " Lower the learning rate or warm up longer."
+            f"the loss, gradient or update of step {step} is not finite (stage {index}, rows {row:,} to {last:,}). "
+            f"{self._last_checkpoint()} Lower the learning rate or warm up longer."
         )
 
     def non_finite_heldout(self, step: int) -> NonFinite:

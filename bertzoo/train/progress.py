@@ -277,7 +277,7 @@ def event_line(record: Record) -> str:
         memory = f"; it needs {quantity(record['memory_bytes'])}B on each device" if record["memory_bytes"] else ""
         saved = f"; a kept program saved {record['saved_seconds']:.1f} s" if "saved_seconds" in record else ""
         return f"compiled in {record['seconds']:.1f} s{saved}{memory}"
-    hidden = ("event", "step", "message", "records")  # message and records describe an error, which is printed anyway
+    hidden = ("event", "step", "message")  # the message of an error, which is printed anyway
     rest = [f"{name} {value}" for name, value in record.items() if name not in hidden]
     return "  ".join([f"{record['event'].replace('_', ' ')} at step {record['step']}", *rest])
 
@@ -404,9 +404,8 @@ class Recorder:
             return
         (step, row, report, work, figures), self._pending = self._pending, None
         if not bool(report["finite"]):
-            records = self._job.describe_batch(step, row)
-            error = self._job.non_finite(step, records)
-            self.event("non_finite", step, message=str(error), records=records)
+            error = self._job.non_finite(step, row)
+            self.event("non_finite", step, message=str(error))
             raise error
         self._totals.add(report)
         self._meter.step(*work)

@@ -34,10 +34,9 @@ def make(corpus, tmp_path_factory):
 
 
 def records_of_step(batches, step, size):
-    return [
-        tuple(int(part.split()[-1]) for part in line.split(":")[1].split(",")[:2])
-        for line in batches.describe(step, size)
-    ]
+    """The epoch and the record of each row of a batch."""
+    epochs, numbers = batches._shuffled(step, size, None)
+    return list(zip(epochs.tolist(), numbers.tolist(), strict=True))
 
 
 def records(batches, steps, size):
@@ -150,15 +149,6 @@ def test_settings_without_a_batch_raise(make):
     assert len(batches.batch(0, batches.rows)["input_ids"]) == batches.rows
     with pytest.raises(CorpusError, match=mentioning(f"{batches.rows:,}", 64)):
         batches.batch(0, batches.rows + 1)
-
-
-def test_descriptions_name_documents_and_tokens(make):
-    batches = make()
-    line = batches.describe(0, 4)[2]
-    record = records_of_step(batches, 0, 4)[2][1]
-    row = batches._plan.rows[record]
-    a, b = (f"{row[s]}-{row[s] + row[n]}" for s, n in (("a_start", "a_length"), ("b_start", "b_length")))
-    assert line == f"row 2: epoch 0, record {record}, train document {row['document']}, tokens {a} and {b}"
 
 
 def test_a_tokenised_corpus_is_a_source_when_the_settings_agree(corpus, tmp_path):

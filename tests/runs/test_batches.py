@@ -130,9 +130,3 @@ def test_too_few_rows_in_any_stage_raise_before_the_first_step(make):
     )
     with pytest.raises(CorpusError, match=mentioning(48, "4,096")):
         short.check_rows()
-
-
-def test_the_records_of_a_batch_are_named(make):
-    lines = make().describe(0, 32, 16)
-    assert len(lines) == 16 and lines[15].startswith("row 15: epoch 0, record ")
-    assert lines != make().describe(0, 16, 16)

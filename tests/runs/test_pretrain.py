@@ -320,7 +320,7 @@ def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
     assert mentions(message, tmp_path / "file", os.strerror(errno.ENOTDIR))
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, tmp_path, capsys):
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_rows(config, tmp_path, capsys):
     run = tmp_path / "run"
     message = error(
         capsys,
@@ -331,7 +331,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_records(config, t
         "--optimizer.clip_norm=0",
         code=1,
     )
-    assert mentions(message, "step 2", "stage 0", "row 0", "epoch 0", "document", "12 more")
+    assert mentions(message, "step 2", "stage 0", "rows 16 to 31")
     assert "checkpoint" in message and len(message) < 500
     (event,) = [row for row in records(run) if row.get("event") == "non_finite"]
-    assert len(event["records"]) == 16 and event["records"][15].startswith("row 15: ")
+    assert event["message"] in message

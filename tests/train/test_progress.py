@@ -250,8 +250,8 @@ def test_the_meter_counts_only_steps(monkeypatch: pytest.MonkeyPatch):
     assert meter.throughput() is None
 
 
-def test_the_line_of_a_loss_that_is_not_finite_leaves_the_records_to_the_error():
-    record = {"event": "non_finite", "step": 3, "stage": 0, "message": "nan in row 7", "records": ["row 8"]}
+def test_the_line_of_a_loss_that_is_not_finite_leaves_the_message_to_the_error():
+    record = {"event": "non_finite", "step": 3, "stage": 0, "message": "nan in row 7"}
     assert event_line(record) == "non finite at step 3  stage 0"
 
 
