@@ -1,20 +1,17 @@
 """Tokenizers against a plain greedy matcher, their files, and errors."""
 
-import re
 import subprocess
 import sys
-from collections import Counter
 
 import numpy as np
 import pytest
-from messages import mentioning, mentions
+from messages import mentioning
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError, CorpusError, UserError
-from bertzoo.data.tokenizers import tokenizer, wordpiece
+from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.tokenizer import build
-from bertzoo.data.tokenizers.vocabulary import WORD
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 
 TEXTS = [
@@ -22,7 +19,6 @@ TEXTS = [
     "Wording words in a wordy world; worlds apart.",
     "Café au lait: 日本 and 12,345 things (or [MASK] more).",
 ] * 20
-WORDS = re.compile(f"{WORD}+")
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CONFIGS = [WordPiece(vocab_size=120), SentencePiece(vocab_size=60), SentencePiece(vocab_size=60, algorithm="bpe")]
 
@@ -252,47 +248,6 @@ def test_a_number_and_its_comma_have_offsets_of_their_own():
         assert commas == [(i, i + 1) for i, character in enumerate(text) if character == ","]
         before = [text[a:b] for a, b in offsets.tolist() if (b, b + 1) in commas]
         assert len(before) == text.count(",") and all(part.strip() and part.strip().isdigit() for part in before)
-
-
-def test_rare_words_are_dropped_only_above_the_bound(logged, monkeypatch):
-    """Above it, frequent words keep every occurrence, the rest fits the bound, and one line says so."""
-    frequent = [f"word{i}" for i in range(8)]
-    texts = [f"{' '.join(frequent)}, rare{i}-Café日本 " for i in range(50)]
-    assert [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS)()] == texts and not logged
-    monkeypatch.setattr(wordpiece, "TABLE", 300)
-    parts = [*wordpiece.drop_rare_words(lambda: iter(texts), WORDS)()]
-    counts = Counter(word for part in parts for word in WORDS.findall(part))
-    assert all(counts[word] == 50 for word in [*frequent, "Café"]) and "日本" in parts[0] and "rare0" not in counts
-    assert sum(len(word) + wordpiece.ENTRY for word in counts) <= 300
-    assert len(logged) == 1 and mentions(logged[0], "300")
-
-
-def test_a_bounded_vocabulary_lacks_rare_words_and_says_so(logged, monkeypatch):
-    texts = [f"common words, rare{i}" for i in range(40)]
-    usual = build(WordPiece(vocab_size=90), lambda: iter(texts))
-    assert not logged
-    monkeypatch.setattr(wordpiece, "TABLE", 100)
-    bounded = build(WordPiece(vocab_size=90), lambda: iter(texts))
-    assert len(logged) == 1 and b"common" in bounded.contents
-    assert b"rare" in usual.contents and b"rare1\n" not in bounded.contents
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("split", [True, False])
-def test_the_memory_of_training_does_not_grow_with_the_distinct_words(split):
-    """Without the bound, these 400,000 words take 480 MB."""
-    code = f"""
-import pathlib, random, re
-from bertzoo.data.tokenizers import wordpiece
-wordpiece.TABLE = 1 << 20
-letters = random.Random(0).choices("abcdefghijklmnopqrstuvwxyz日本", k=4_000_000)
-texts = [" ".join("".join(letters[i : i + 10]) for i in range(s, s + 10_000, 10)) for s in range(0, 4_000_000, 10_000)]
-del letters
-wordpiece.WordPiece(vocab_size=300, split_cjk={split}).train(lambda: iter(texts))
-print(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
-"""
-    peak = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert int(peak) < 250 << 10
 
 
 def test_a_missing_sentencepiece_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +12,7 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.tokenizers.byte_bpe import ByteBpe, ByteBpeTokenizer
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece, SentencePieceTokenizer
-from bertzoo.data.tokenizers.vocabulary import TRAIN_BYTES, Specials, Tokenizer
+from bertzoo.data.tokenizers.vocabulary import Specials, Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 
 __all__ = ["ByteBpe", "SentencePiece", "Specials", "Tokenizer", "TokenizerConfig", "WordPiece"]
@@ -29,21 +28,12 @@ ALL_FILES = ("settings.json", *(file for _, file in _KINDS.values()))  # possibl
 
 
 def build(config: TokenizerConfig, texts: Callable[[], Iterator[str]]) -> AnyTokenizer:
-    """Load the vocabulary at `config.path` or, if that is empty, train one on the first TRAIN_BYTES of `texts()`."""
+    """Load the vocabulary at `config.path` or, if that is empty, train one on `texts()`."""
     if config.path:
         return config.load()
     if next(texts(), None) is None:
         raise CorpusError("the source has no text to train a vocabulary on. Check data.source.")
-    return config.train(partial(_first_texts, texts))
-
-
-def _first_texts(texts: Callable[[], Iterator[str]]) -> Iterator[str]:
-    size = 0
-    for text in texts():
-        yield text
-        size += len(text.encode())
-        if size >= TRAIN_BYTES:
-            return
+    return config.train(texts)
 
 
 def save(tokenizer: Tokenizer, config: TokenizerConfig, directory: Path) -> None:

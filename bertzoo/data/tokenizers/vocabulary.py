@@ -17,7 +17,7 @@ from bertzoo.core.paths import on_disk
 _LOG = logging.getLogger(__name__)
 
 UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] above which check_unknown warns and raises
-TRAIN_BYTES = 256 << 20  # bytes of text, from the source's start, that train a vocabulary
+TRAIN_BYTES = 64 << 20  # bytes of text, from the source's start, that train a vocabulary
 _LARGEST_FILE = 64 << 20  # bytes of a vocabulary; those of 250,000 entries have 5 MB
 LONGEST_SENTENCE = 1 << 16  # characters; longer ones have no sentence breaks and are cut at white space
 # A character that is not white space, punctuation, Chinese or Japanese.

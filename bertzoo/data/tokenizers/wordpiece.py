@@ -1,9 +1,7 @@
 """BERT's WordPiece tokenizer (Devlin et al. 2019; google-research/bert tokenization.py), from `tokenizers`."""
 
-import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,59 +12,15 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.tokenizers.vocabulary import WORD, LibraryTokenizer, cut, vocabulary_file
 
-_LOG = logging.getLogger(__name__)
-
-# Characters of the distinct words to train on, and ENTRY more for each word. Training needs about 60 bytes for each.
-TABLE, ENTRY = 1 << 24, 8
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
 LONGEST_WORD = 100  # characters; longer words become [UNK]
 # A word that is not learnt from, because the time of training grows with the square of its length.
 _LONG = re.compile(rf"(?<!{WORD}){WORD}{{{10 * LONGEST_WORD},}}")
-_WORD, _UNSPLIT_WORD = re.compile(f"{WORD}+"), re.compile(r"[^\s!-/:-@\[-`{-~]+")  # the second includes Chinese
-
-
-def drop_rare_words(texts: Callable[[], Iterator[str]], word: re.Pattern[str]) -> Callable[[], Iterator[str]]:
-    """Return a function that yields the texts without rare words, or `texts` itself if all words fit a table.
-
-    texts: returns a new iterator over the texts at each call.
-    word: matches each word of a text.
-
-    The table counts the words. It holds distinct words of TABLE characters in all, where a word counts as
-    len(word) + ENTRY characters. When the table is full, it drops the words seen once, then those seen twice, and so
-    on, until at least half of it is free, as `ReduceVocab` in word2vec.c does (Mikolov et al. 2013). If that would drop
-    all words, it keeps the half that it saw first. The result keeps the words that the table holds after the last text.
-    """
-    counts: Counter[str] = Counter()
-    size = rarest = 0
-    for text in texts():
-        for match in word.finditer(text):
-            if (name := match[0]) not in counts:
-                size += len(name) + ENTRY
-            counts[name] += 1
-        if size > TABLE:
-            while size > TABLE // 2:
-                rarest += 1
-                rest = {name: count for name, count in counts.items() if count > rarest}
-                if not rest:  # all words are equally frequent: keep the first half
-                    rest = dict(list(counts.items())[: len(counts) // 2])
-                counts = Counter(rest)
-                size = sum(len(name) + ENTRY for name in counts)
-    if not rarest:
-        return texts
-    _LOG.info(
-        f"training the vocabulary on the {len(counts):,} most frequent words, because the distinct words of the source "
-        f"have more than {TABLE:,} characters"
-    )
-    return lambda: (word.sub(lambda match: match[0] if match[0] in counts else "", text) for text in texts())
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordPiece:
-    """A WordPiece vocabulary, loaded from the vocab.txt at `path` or, if path is empty, trained on the source.
-
-    Training drops the rarest words of a source with over 16 Mi characters of distinct words. Each distinct word counts
-    as its length plus 8 characters.
-    """
+    """A WordPiece vocabulary, loaded from the vocab.txt at `path` or, if path is empty, trained on the source."""
 
     kind: Literal["wordpiece"] = "wordpiece"
     path: str = ""  # a vocab.txt; empty: train on the source
@@ -100,13 +54,11 @@ class WordPiece:
         between candidates of equal count. So a first pass collects these characters, and a second pass trains with a
         fixed order of them.
         """
-        word = _WORD if self.split_cjk else _UNSPLIT_WORD
-        parts = drop_rare_words(lambda: (p for text in texts() for p in cut(_LONG.sub(" ", text))), word)
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
             names = [spellings[0] for spellings in SPECIALS.values()]
-            characters = self._learn(parts(), names, 0)
-            vocabulary = self._learn(parts(), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
+            characters = self._learn(_parts(texts()), names, 0)
+            vocabulary = self._learn(_parts(texts()), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
         finally:
             if parallel is None:
                 del os.environ["TOKENIZERS_PARALLELISM"]
@@ -120,6 +72,10 @@ class WordPiece:
         learner.train_from_iterator(parts, trainer)
         vocabulary = learner.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def _parts(texts: Iterator[str]) -> Iterator[str]:
+    return (part for text in texts for part in cut(_LONG.sub(" ", text)))
 
 
 def read_entries(path: str) -> list[str]:
