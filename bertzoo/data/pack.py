@@ -12,17 +12,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.reader import Corpus, Split, SplitIndex
 from bertzoo.data.rng import SplitMix, fold
 
-RowFields = tuple[int, int, int, int, int, int, int, int]  # fields of ROW, then the number of dropped tokens
+RowFields = tuple[int, int, int, int, int, int, int]  # fields of ROW
 SHORTEST = 5  # tokens of the shortest row, [CLS] A [SEP] B [SEP]
 Sentence = Literal["none", "nsp", "sop"]
 ROW = np.dtype(
@@ -38,7 +37,6 @@ ROW = np.dtype(
 )
 FALLBACK_LIMIT = 0.1  # RowPlan.warnings warns above this share of fallbacks
 _FORMAT = 1  # part of the key of saved plans; raise it when new code changes the rows
-_ROWS_TOGETHER = 1 << 16
 
 
 def single_rows(bounds: list[int], room: int, target: int, document: int) -> Iterator[RowFields]:
@@ -53,7 +51,7 @@ def single_rows(bounds: list[int], room: int, target: int, document: int) -> Ite
         fitting = bisect_right(bounds, start + room) - 1
         reaching = bisect_left(bounds, start + target)
         stop = bounds[min(fitting, reaching)] if fitting >= first_after else start + room
-        yield start, 0, stop - start, 0, document, 0, 0, 0
+        yield start, 0, stop - start, 0, document, 0, 0
         start = stop
 
 
@@ -98,7 +96,7 @@ def pair_rows(
         if dropped > 0:
             a_start, a_end, b_start, b_end = _truncate(a_start, a_end, b_start, b_end, dropped, random)
         fallback = int(alone and sentence == "sop")
-        yield a_start, b_start, a_end - a_start, b_end - b_start, document, label, fallback, max(dropped, 0)
+        yield a_start, b_start, a_end - a_start, b_end - b_start, document, label, fallback
 
 
 def _random_segment(
@@ -161,7 +159,7 @@ def electra_rows(
         start, split, end = bounds[first], bounds[middle], bounds[stop]
         a_length = min(split - start, max_length - 2)
         b_length = min(end - split, max(0, max_length - a_length - 3))
-        yield start, split if b_length else 0, a_length, b_length, document, 0, 0, end - start - a_length - b_length
+        yield start, split if b_length else 0, a_length, b_length, document, 0, 0
         first = stop
 
 
@@ -234,31 +232,28 @@ class RowPlan:
     """The plan of a split's rows.
 
     rows: (R,) records of dtype ROW.
-    positives: number of rows with label 1.
-    fallbacks: number of rows for sentence order prediction with a random second segment, because only one sentence was
-    left.
-    truncated_tokens: number of tokens dropped from rows that were too long.
     """
 
     rows: np.ndarray
     sentence: Sentence
     max_length: int
-    positives: int
-    fallbacks: int
-    truncated_tokens: int
 
     @property
     def fallback_share(self) -> float:
-        """Share (0 to 1) of `fallbacks` among the rows."""
-        return self.fallbacks / len(self.rows)
+        """Share (0 to 1) of rows for sentence order prediction with a random second segment.
+
+        They have one because only one sentence was left.
+        """
+        return float(np.mean(self.rows["fallback"]))
 
     @property
     def warnings(self) -> list[str]:
         """Warnings to the user: one if `fallback_share` exceeds FALLBACK_LIMIT, else none."""
-        if self.sentence != "sop" or self.fallback_share <= FALLBACK_LIMIT:
+        share = self.fallback_share if self.sentence == "sop" else 0.0
+        if share <= FALLBACK_LIMIT:
             return []
         return [
-            f"{self.fallback_share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
+            f"{share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
             " second segment comes from a random document instead of their own. Use longer rows, join paragraphs into"
             " longer documents, or set --objective.sentence=none."
         ]
@@ -285,71 +280,33 @@ def plan_rows(
         "seed": seed,
     }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    stem = directory / f"plan-{split}-{sentence}-{max_length}-{digest}"
-    summary = _cached(stem)
-    if summary is None:
+    path = directory / f"plan-{split}-{sentence}-{max_length}-{digest}.npy"
+    if (rows := _cached(path)) is None:
         directory.mkdir(parents=True, exist_ok=True)
-        summary = _compute(corpus.split(split), split, packing, sentence, max_length, seed, stem)
-    rows = np.load(stem.with_suffix(".npy"), mmap_mode="r")
-    counts = {name: summary[name] for name in _COUNTS}
-    return RowPlan(rows=rows, sentence=sentence, max_length=max_length, **counts)
+        _compute(corpus.split(split), split, packing, sentence, max_length, seed, path)
+        rows = np.load(path, mmap_mode="r")
+    return RowPlan(rows=rows, sentence=sentence, max_length=max_length)
 
 
-_COUNTS = ("positives", "fallbacks", "truncated_tokens")
-
-
-def _cached(stem: Path) -> dict[str, Any] | None:
-    """Return the counts and the hash of the plan that is saved in `stem`.npy; None if it is missing or damaged."""
-    rows, summary_file = stem.with_suffix(".npy"), stem.with_suffix(".json")
-    if not (rows.exists() and summary_file.exists()):
-        return None
+def _cached(path: Path) -> np.ndarray | None:
+    """Return the saved rows, memory-mapped; None if they are missing or cut short."""
     try:
-        summary = read_json(summary_file, {**dict.fromkeys(_COUNTS, int), "sha256": str})
-        return summary if summary["sha256"] == atomic.file_hash(rows) else None
-    except ValueError:
+        return np.load(path, mmap_mode="r")
+    except (FileNotFoundError, ValueError, EOFError):
         return None
 
 
 def _compute(
-    index: SplitIndex, split: Split, packing: Packing, sentence: Sentence, max_length: int, seed: int, stem: Path
-) -> dict[str, Any]:
+    index: SplitIndex, split: Split, packing: Packing, sentence: Sentence, max_length: int, seed: int, path: Path
+) -> None:
     if sentence != "none" and index.record.documents < 2:
         raise CorpusError(
             f"the {split} part of the corpus holds one document, but sentence pairs need two. Add documents, "
             "separated by blank lines, or start again in a new directory with another --data.heldout, such as 0.1."
         )
-    chunks = list(_chunks(_rows(index, packing, sentence, max_length, seed)))
-    truncated = sum(dropped for _, dropped in chunks)
-    count = sum(len(chunk) for chunk, _ in chunks)
-    with atomic.replacing(stem.with_suffix(".npy")) as temporary:
-        rows = np.lib.format.open_memmap(temporary, "w+", ROW, (count,))
-        position = 0
-        for chunk, _ in chunks:
-            rows[position : position + len(chunk)] = chunk
-            position += len(chunk)
-        rows.flush()
-    summary = {
-        "rows": count,
-        "positives": int(rows["label"].sum()),
-        "fallbacks": int(rows["fallback"].sum()),
-        "truncated_tokens": truncated,
-        "sha256": atomic.file_hash(stem.with_suffix(".npy")),
-    }
-    atomic.write_bytes(stem.with_suffix(".json"), json.dumps(summary, indent=1).encode())
-    return summary
-
-
-def _chunks(rows: Iterator[RowFields]) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (array of up to _ROWS_TOGETHER rows, number of tokens that were dropped from these rows)."""
-    waiting: list[tuple[int, ...]] = []
-    truncated = 0
-    for *row, dropped in rows:
-        waiting.append(tuple(row))
-        truncated += dropped
-        if len(waiting) == _ROWS_TOGETHER:
-            yield np.array(waiting, ROW), truncated
-            waiting, truncated = [], 0
-    yield np.array(waiting, ROW), truncated
+    rows = np.fromiter(_rows(index, packing, sentence, max_length, seed), ROW)
+    with atomic.replacing(path) as temporary, open(temporary, "wb") as file:
+        np.save(file, rows)
 
 
 def _rows(index: SplitIndex, packing: Packing, sentence: Sentence, max_length: int, seed: int) -> Iterator[RowFields]:

@@ -1,6 +1,5 @@
 """Packing: single rows lose no token; pairs equal a plain transcription of the papers' procedure."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +31,9 @@ def test_single_rows_tile_the_document(sentences, room, data):
     bounds = (7 + np.concatenate([[0], np.cumsum(sentences)])).tolist()
     rows = list(single_rows(bounds, room, target, 3))
     position = bounds[0]
-    for a_start, _, a_length, b_length, document, label, fallback, dropped in rows:
+    for a_start, _, a_length, b_length, document, label, fallback in rows:
         assert a_start == position and 0 < a_length <= room
-        assert (b_length, document, label, fallback, dropped) == (0, 3, 0, 0, 0)
+        assert (b_length, document, label, fallback) == (0, 3, 0, 0)
         position += a_length
         if position not in bounds:  # cut only where a sentence (or the rest of one) does not fit a row
             assert a_length == room and a_start + room < min(b for b in bounds if b > a_start)
@@ -112,12 +111,9 @@ def test_pairs_equal_the_transcription(documents, room, sentence, seed, data):
     rows = list(pair_rows(bounds, room, target, number, sentence, SplitMix(seed), offsets, firsts))
     expected = transcription(documents, room, target, number, sentence, SplitMix(seed))
     assert len(rows) == len(expected)
-    for (a_start, b_start, a_length, b_length, document, label, _, dropped), (a, b, wanted) in zip(
-        rows, expected, strict=True
-    ):
+    for (a_start, b_start, a_length, b_length, document, label, _), (a, b, wanted) in zip(rows, expected, strict=True):
         assert list(range(a_start, a_start + a_length)) == a and list(range(b_start, b_start + b_length)) == b
         assert label == wanted and document == number and a and b and len(a) + len(b) <= room
-        assert dropped == 0 or len(a) + len(b) == room
 
 
 @settings(max_examples=100, deadline=None)
@@ -183,7 +179,7 @@ def test_statistics_of_next_sentence_prediction(corpus, tmp_path):
     assert 0.3 < share < 0.5 - 3 * np.sqrt(0.25 / len(rows)), (
         "a lone sentence always gets a random next: less than half"
     )
-    assert made.positives == int((~real).sum()) and made.fallbacks == 0
+    assert made.fallback_share == 0
     documents = np.searchsorted(
         corpus.split("train").offsets[corpus.split("train").documents], rows["b_start"], "right"
     )
@@ -225,17 +221,11 @@ def test_a_plan_is_computed_once_and_mapped(corpus, tmp_path):
     assert replace(again, rows=0) == replace(first, rows=0)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "summary"])
-def test_a_damaged_plan_is_computed_again(corpus, tmp_path, damage):
+@pytest.mark.parametrize("size", [0, 50, 5000])
+def test_a_plan_that_is_cut_short_is_computed_again(corpus, tmp_path, size):
     right = np.array(make(corpus, tmp_path, "sop").rows)
-    (rows,), (summary,) = tmp_path.glob("*.npy"), tmp_path.glob("*.json")
-    data = rows.read_bytes()
-    if damage == "flip":
-        rows.write_bytes(data[:5000] + bytes([data[5000] ^ 8]) + data[5001:])
-    elif damage == "cut":
-        rows.write_bytes(data[:5000])
-    else:
-        summary.write_text(json.dumps({"rows": 3}))
+    (rows,) = tmp_path.glob("*.npy")
+    rows.write_bytes(rows.read_bytes()[:size])
     np.testing.assert_array_equal(make(corpus, tmp_path, "sop").rows, right)
 
 
