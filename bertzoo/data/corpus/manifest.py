@@ -257,17 +257,10 @@ def _join_split(
     dtype = np.dtype(np.uint16 if longest < 1 << 16 else np.int32)
     _save(sentence_path, dtype, sentences, arrays("sentences"))
     _save(document_path, np.dtype(np.int64), documents + 1, _first_sentences(arrays("documents")))
-    histogram: Counter[int] = Counter()  # number of documents by sentence count, rounded down to a power of 2
-    for counts in arrays("documents"):
-        histogram.update((2 ** np.floor(np.log2(counts)).astype(np.int64)).tolist())
     return {
         "documents": documents,
         "sentences": sentences,
         "tokens": sum(record["tokens"] for record in shards),
-        "sentences_per_document": {
-            "mean": sentences / documents,
-            "at_least": {str(k): histogram[k] for k in sorted(histogram)},
-        },
         "sentence_index": describe_file(sentence_path),
         "document_index": describe_file(document_path),
         "shards": shards,
