@@ -27,7 +27,6 @@ from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.sources import pieces
-from bertzoo.data.sources.text import Limits
 from bertzoo.runs import report
 from bertzoo.tasks import readers, squad
 
@@ -88,7 +87,7 @@ def attack(name: str, file: Path, check: Check) -> None:
 
 
 def load_text(file: Path) -> None:
-    for origin in pieces.origins(str(file), "text", Limits()):
+    for origin in pieces.origins(str(file), "text"):
         for document in origin.documents():
             assert "\0" not in document
 

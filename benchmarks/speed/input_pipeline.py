@@ -47,7 +47,7 @@ def measure(
 
 def measure_tokenisation(data: Data, directory: Path) -> dict[str, Any]:
     """Megabytes of text a second from the source's files to finished shards, with the vocabulary ready."""
-    pieces = cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes, limits=data.limits)
+    pieces = cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes)
     texts = [document for piece in pieces for document in piece.documents]
     if not data.tokenizer.path:
         trained = tokenizer.build(data.tokenizer, lambda: iter(texts))

@@ -105,9 +105,7 @@ def corpora(folder: Path, copies: Sequence[int] = COPIES) -> Iterator[Path]:
     from bertzoo.data.tokenizers.wordpiece import WordPiece
 
     settings = Data(source="embedded:python", tokenizer=WordPiece(vocab_size=4096))
-    pieces = cut_pieces(
-        settings.parts, heldout=settings.heldout, piece_bytes=settings.piece_bytes, limits=settings.limits
-    )
+    pieces = cut_pieces(settings.parts, heldout=settings.heldout, piece_bytes=settings.piece_bytes)
     texts = [document for piece in pieces for document in piece.documents]
     tokenizer = settings.tokenizer
     for count in copies:

@@ -58,7 +58,7 @@ def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
     if options.from_model not in seen:
         load_model.check_model(options.from_model)
     if data.source not in seen and not pipeline.is_corpus(data.source):
-        pieces.check_sources(data.parts, data.limits)
+        pieces.check_sources(data.parts)
     seen |= {options.from_model, data.source}
 
 

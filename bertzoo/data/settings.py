@@ -4,20 +4,21 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
 from bertzoo.data.sources.mixture import MIXTURE, MixturePart, check_mixture
-from bertzoo.data.sources.text import Limits
 from bertzoo.data.tokenizers.tokenizer import TokenizerConfig, WordPiece
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """Settings of the training text: its source, its tokenizer, and how documents become masked rows."""
+
+    RETIRED: ClassVar[dict[str, Any]] = {"limits": None}
 
     # Text: paths, directories, globs or URLs (gs://…), tfds:NAME and embedded:python, separated by commas. Or a
     # tokenised corpus. Or "mixture", for the sources in `mixture`.
@@ -29,7 +30,6 @@ class Data:
     heldout: float = 0.03  # share of documents held out, by a hash of their text; 3 % as in SqueezeBERT
     minimum_tokens: int = 8  # fewest tokens of a document; shorter documents are dropped and counted
     piece_bytes: int = 16 << 20  # bytes of text that become one shard
-    limits: Limits = field(default_factory=Limits)  # the longest document, line and word
     tokenizer: TokenizerConfig = field(default_factory=WordPiece)  # the vocabulary, loaded or trained
     packing: Packing = field(default_factory=SentencePacking)  # how documents become rows
     masking: Masking = field(default_factory=Masking)  # which tokens are predicted

@@ -186,7 +186,7 @@ class Checks:
             data = recipe if job.verb == "tokenize" else recipe.data
             outputs = {self.record.places.output(self.record.list.job(name)) for name in self.record.list.needs(job)}
             if data.source not in outputs | self._seen and not corpora.is_corpus(data.source):
-                pieces.check_sources(data.parts, data.limits)
+                pieces.check_sources(data.parts)
                 self._seen.add(data.source)
 
     def check_disk(self, jobs: Sequence[CommandJob]) -> None:

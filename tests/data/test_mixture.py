@@ -19,7 +19,6 @@ from bertzoo.data.pipeline import open_corpus
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
-from bertzoo.data.sources.text import Limits
 
 HELDOUT = 0.1
 
@@ -32,7 +31,7 @@ def sources(tmp_path):
 
 
 def read(parts, piece_bytes=5000):
-    found = list(cut_pieces(parts, heldout=HELDOUT, piece_bytes=piece_bytes, limits=Limits()))
+    found = list(cut_pieces(parts, heldout=HELDOUT, piece_bytes=piece_bytes))
     assert [piece.index for piece in found] == list(range(len(found)))
     return found
 

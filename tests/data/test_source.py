@@ -11,10 +11,9 @@ import zstandard
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import CorpusError, UserError, needs_extra
-from bertzoo.data.sources import tfds
+from bertzoo.data.sources import text, tfds
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
-from bertzoo.data.sources.text import Limits
 
 TEXT = "First paragraph.\nSecond one.\n\nAnother document, naïve.\n \n\nThird.\n"
 DOCUMENTS = ["First paragraph.\nSecond one.", "Another document, naïve.", "Third."]
@@ -24,8 +23,8 @@ def one(name, text_field="text"):
     return [MixturePart(source=str(name), text_field=text_field)]
 
 
-def read(name, text_field="text", piece_bytes=1 << 20, limits=Limits()):  # noqa: B008 (frozen)
-    found = list(cut_pieces(one(name, text_field), heldout=0.1, piece_bytes=piece_bytes, limits=limits))
+def read(name, text_field="text", piece_bytes=1 << 20):
+    found = list(cut_pieces(one(name, text_field), heldout=0.1, piece_bytes=piece_bytes))
     assert [piece.index for piece in found] == list(range(len(found)))
     return [document for piece in found for document in piece.documents]
 
@@ -70,8 +69,8 @@ def test_an_archive_of_noise_raises(tmp_path):
 
 def test_directories_globs_and_lists_are_read_in_order(tmp_path):
     (tmp_path / "sub").mkdir()
-    for name, text in {"b.txt": "B", "a.txt": "A", "sub/c.md": "C", "d.bin": "D", ".hidden.txt": "H"}.items():
-        (tmp_path / name).write_text(text)
+    for name, content in {"b.txt": "B", "a.txt": "A", "sub/c.md": "C", "d.bin": "D", ".hidden.txt": "H"}.items():
+        (tmp_path / name).write_text(content)
     assert read(tmp_path) == ["A", "B", "C"]
     assert read(tmp_path / "*.txt") == ["A", "B"]
     assert read(f"{tmp_path / 'b.txt'}, {tmp_path / 'a.txt'}") == ["B", "A"]
@@ -106,7 +105,7 @@ def test_bad_jsonl_names_the_line(tmp_path, line, parts):
 def test_pieces_never_cross_files_and_keep_order(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"A{i}" for i in range(10)))
     (tmp_path / "b.txt").write_text("\n\n".join(f"B{i}" for i in range(3)))
-    found = list(cut_pieces(one(tmp_path), heldout=0.1, piece_bytes=8, limits=Limits()))
+    found = list(cut_pieces(one(tmp_path), heldout=0.1, piece_bytes=8))
     assert [len(piece.documents) for piece in found] == [4, 4, 2, 3]
     assert [piece.origin for piece in found] == ["a.txt"] * 3 + ["b.txt"]
     assert sum((piece.documents for piece in found), ()) == (*(f"A{i}" for i in range(10)), "B0", "B1", "B2")
@@ -124,13 +123,10 @@ def test_pieces_never_cross_files_and_keep_order(tmp_path):
         ("a.json", b"[]", ("a.json ", "JSON")),
         ("*.txt", None, ("*.txt", "no file")),
         ("a.txt,,b.txt", None, ("empty name",)),
-        ("a.docx", b"text", ("a.docx", ".txt", ".jsonl", ".zst", ".parquet")),
-        ("a.BZ2", b"text", ("a.BZ2", ".txt")),
-        ("a.txt", b"PK\x03\x04text", ("a.txt", ".jsonl")),
-        ("a.txt", b"BZh91AY&SYtext", ("a.txt", ".jsonl")),
-        ("a.txt", b"%PDF-1.7\ntext", ("a.txt", ".jsonl")),
-        ("a.txt", gzip.compress(b"text", mtime=0), ("a.txt", ".gz")),
-        ("a.xz", gzip.compress(b"text", mtime=0), ("a.xz", ".gz")),
+        ("a.docx", b"PK\x03\x04\x14\0\0\0", ("a.docx", "NUL")),
+        ("a.txt", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", ("a.txt", "line 2", "UTF-8")),
+        ("a.txt", gzip.compress(b"text", mtime=0), ("a.txt", "NUL")),
+        ("a.xz", gzip.compress(b"text", mtime=0), ("a.xz", "decompress")),
     ],
 )
 def test_bad_files_raise_by_name(tmp_path, name, data, parts):
@@ -149,32 +145,37 @@ def test_an_empty_directory_and_an_unknown_embedded_source_raise(tmp_path):
 
 RECORD = '{"text": "A.", "more": [' + "[]," * (1 << 18) + "[]]}"
 OVERLONG = {
-    "line.txt": (b"short\n" + b"x " * 600, {"line": 1000}, ("line 2", "1,000", "data.limits.line")),
-    "blank.txt": (b"a\n" + b"\n \n" * 600, {"line": 1000}, ("line 2", "1,000", "data.limits.line")),
-    "wide_blank.txt": (("a\n" + "\u3000\n" * 600).encode(), {"line": 1000}, ("1,000", "data.limits.line")),
-    "document.txt": (b"a\n\n" + b"a line\n" * 200, {"document": 1000}, ("line 3", "1,000", "data.limits.document")),
-    "document.jsonl": (b'{"text": "' + b"a " * 600 + b'"}', {"document": 1000}, ("line 1", "1,200", "1,000")),
-    "word.txt": (b"short\n\n" + b"x" * 300 + b" y", {"word": 200}, ("line 3", 300, 200, "data.limits.word")),
-    "word.jsonl": (b'{"text": "' + "\U0001f600".encode() * 300 + b'"}', {"word": 200}, ("line 1", 300, 200)),
-    "record.jsonl": (RECORD.encode(), {}, ("line 1", "262,144")),
+    "line.txt": (b"short\n" + b"x " * 600, ("line 2", "1,000")),
+    "blank.txt": (b"a\n" + b"\n \n" * 600, ("line 2", "1,000")),
+    "wide_blank.txt": (("a\n" + "\u3000\n" * 600).encode(), ("1,000",)),
+    "document.txt": (b"a\n\n" + b"a line\n" * 200, ("line 3", "1,000")),
+    "line.jsonl": (b'{"text": "' + b"a " * 600 + b'"}', ("line 1", "1,212", "1,000")),
 }
 
 
 @pytest.mark.parametrize("name", OVERLONG)
-def test_a_text_beyond_a_limit_raises_with_its_place_and_the_setting(tmp_path, name):
-    data, limits, parts = OVERLONG[name]
+def test_a_text_beyond_the_limit_raises_with_its_place(tmp_path, name, monkeypatch):
+    data, parts = OVERLONG[name]
     path = tmp_path / name
     path.write_bytes(data)
+    assert len(read(path)) >= 1
+    monkeypatch.setattr(text, "LONGEST", 1000)
     with pytest.raises(CorpusError, match=mentioning(name, *parts)):
-        read(path, limits=Limits(**limits))
-    if limits:
-        assert len(read(path)) >= 1
+        read(path)
 
 
-def test_punctuation_and_chinese_characters_end_a_word(tmp_path):
-    text = "a.b,c" * 100 + " " + "\u6f22\u3042" * 300 + " " + "x" * 200
-    (tmp_path / "a.txt").write_text(text)
-    assert read(tmp_path / "a.txt", limits=Limits(word=200)) == [text]
+def test_a_record_beyond_a_limit_raises(tmp_path, monkeypatch):
+    (tmp_path / "a.jsonl").write_text(RECORD)
+    with pytest.raises(CorpusError, match=mentioning("a.jsonl", "line 1", "262,144")):
+        read(tmp_path / "a.jsonl")
+    monkeypatch.setattr(text, "LONGEST", 1000)
+    with pytest.raises(CorpusError, match=mentioning("a.parquet row 1", "1,200", "1,000")):
+        text.record_document("a " * 600, "a.parquet row 1")
+
+
+def test_a_long_word_is_text(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 100_000 + " y")
+    assert read(tmp_path / "a.txt") == ["x" * 100_000 + " y"]
 
 
 def test_blank_lines_are_counted_in_later_messages(tmp_path):
@@ -189,7 +190,7 @@ def test_a_bomb_of_newlines_ends_in_bounded_memory(tmp_path, suffix):
     path, part = tmp_path / f"bomb.txt{suffix}", COMPRESSIONS[suffix](b"\n" * (32 << 20))
     path.write_bytes(part * 16)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(CorpusError, match=mentioning(f"bomb.txt{suffix}", "data.limits.line")):
+    with pytest.raises(CorpusError, match=mentioning(f"bomb.txt{suffix}", f"{text.LONGEST:,}")):
         read(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
 

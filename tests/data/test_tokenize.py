@@ -22,7 +22,6 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import split_sentences, tokenize
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
-from bertzoo.data.sources.text import Limits
 from bertzoo.data.tokenizers import vocabulary
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
@@ -300,13 +299,6 @@ def test_sentencepiece_and_wide_vocabularies_work(text, tmp_path):
     made = tokenize(small(text, tokenizer=SentencePiece(vocab_size=200)), tmp_path / "c", workers=1)
     assert made.tokenizer.vocab_size <= 200 and made.manifest.splits["train"].tokens > 1000
     assert shard.token_dtype(65536) == np.dtype("<u2") and shard.token_dtype(65537) == np.dtype("<u4")
-
-
-def test_limits_do_not_change_a_corpus(text, tmp_path):
-    """Nor its settings, so that a corpus of an earlier version stays the same."""
-    changed = tokenize(small(text, limits=Limits(document=10**6, line=10**6, word=1000)), tmp_path / "a", workers=1)
-    assert changed.manifest.hash == tokenize(small(text), tmp_path / "b", workers=1).manifest.hash
-    assert "limits" not in changed.manifest.settings
 
 
 @pytest.mark.parametrize("kind", [WordPiece, SentencePiece])

@@ -20,7 +20,7 @@ from bertzoo.data.sources import tfds as ours
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
-from bertzoo.data.sources.text import Limits, table_documents
+from bertzoo.data.sources.text import table_documents
 
 # TensorFlow Datasets uses a method of protobuf's that is on its way out.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
@@ -30,7 +30,7 @@ DOCUMENTS = [f"Document {i}.\nIts second paragraph, naïve." for i in range(1000
 
 def read(source, text_field="text", piece_bytes=1 << 20):
     part = MixturePart(source=str(source), text_field=text_field)
-    found = cut_pieces([part], heldout=0.1, piece_bytes=piece_bytes, limits=Limits())
+    found = cut_pieces([part], heldout=0.1, piece_bytes=piece_bytes)
     return [document for piece in found for document in piece.documents]
 
 
@@ -91,7 +91,7 @@ def test_parquet_is_read_a_few_rows_at_a_time(tmp_path):
     assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 1
     before = pa.total_allocated_bytes()
     held = 0
-    for _ in table_documents(SourceFile(str(tmp_path / "a.parquet")), "text", Limits()):
+    for _ in table_documents(SourceFile(str(tmp_path / "a.parquet")), "text"):
         held = max(held, pa.total_allocated_bytes() - before)
     assert 0 < held < 16 << 20
 
@@ -132,7 +132,6 @@ def test_data_sets_are_read_in_their_order(name, monkeypatch):
                 [MixturePart(source=f"tfds:{name}", text_field="text")],
                 heldout=0.1,
                 piece_bytes=1 << 20,
-                limits=Limits(),
             )
         )
         with pytest.raises(CorpusError, match=mentioning(f"tfds:{name}[0]", "'body'", ", ".join(examples[0]))):

@@ -135,12 +135,12 @@ def tokenize_to_url(
 
 def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
     """Raise CorpusError if the source cannot be read, or too many tokens of its first documents are [UNK]."""
-    check_sources(data.parts, data.limits)
+    check_sources(data.parts)
     inherited = vocabulary is not None
     vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
     if vocabulary is None:
         return  # the vocabulary will be trained on the source
-    sources = [origin for part in data.parts for origin in origins(part.source, part.text_field, data.limits)]
+    sources = [origin for part in data.parts for origin in origins(part.source, part.text_field)]
     chosen = sources[:: -(-len(sources) // _SAMPLED["origins"])]
     texts = [
         document[: _SAMPLED["characters"]]
@@ -154,7 +154,7 @@ def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:
     """Return all settings that the bytes of the corpus depend on, as plain data."""
-    elsewhere = ("packing", "masking", "mixture", "limits")
+    elsewhere = ("packing", "masking", "mixture")
     settings = {name: value for name, value in asdict(data).items() if name not in elsewhere}
     if data.mixture:
         settings["mixture"] = [asdict(part) for part in data.mixture]
@@ -192,7 +192,7 @@ def _training_texts(data: Data) -> Iterator[str]:
 
 
 def _training_documents(part: MixturePart, data: Data) -> Iterator[str]:
-    for origin in origins(part.source, part.text_field, data.limits):
+    for origin in origins(part.source, part.text_field):
         for document in origin.documents():
             if takes(document, 0, part.shares[0], data.heldout) and not is_heldout(document, data.heldout):
                 yield document
@@ -208,7 +208,7 @@ def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Prog
     seen: defaultdict[int, SeenDocuments] = defaultdict(SeenDocuments)
     with worker_pool(workers) as submit:
         pending: deque[Future[None]] = deque()
-        for piece in cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes, limits=data.limits):
+        for piece in cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes):
             count += 1
             size += sum(map(len, piece.documents))
             repeated = np.flatnonzero(seen[piece.repetition].add(document_keys(piece.documents)))

@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -23,10 +22,6 @@ TABLES = (".parquet", ".arrow")
 READ = f"{', '.join(PLAIN)} (each also with {', '.join(COMPRESSED)}), {' and '.join(TABLES)}"
 # Files of a data set on disk, as Hugging Face's `save_to_disk` writes it, and the split that is read of several.
 _STATE, _SPLITS, SPLIT = "state.json", "dataset_dict.json", "train"
-# Formats that users take for text: suffixes, and how their files and those of Word and RTF begin.
-_BINARY = (".bz2", ".zip", ".7z", ".rar", ".tar", ".tgz", ".docx", ".odt", ".xlsx", ".pptx", ".pdf", ".epub")
-_BINARY_BEGINNING = re.compile(rb"BZh[1-9]1AY|PK\x03\x04|7z\xbc\xaf|Rar!\x1a|%PDF-|\{\\rtf|\xd0\xcf\x11\xe0")
-_BEGINNINGS = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ", ".zst": b"\x28\xb5\x2f\xfd"}
 
 
 @dataclass(frozen=True)
@@ -63,17 +58,6 @@ class SourceFile:
     def is_text(self) -> bool:
         """Whether the suffix is that of a text, JSON-lines, Parquet or Arrow file."""
         return self.kind in PLAIN or self.name.endswith(TABLES)
-
-    def check_format(self, beginning: bytes) -> None:
-        """Raise CorpusError if the suffix or the first bytes mark a format that bertzoo does not read.
-
-        beginning: first bytes of the file.
-        """
-        packed = next((suffix for suffix, mark in _BEGINNINGS.items() if beginning.startswith(mark)), self.compression)
-        if self.kind.lower() in _BINARY or _BINARY_BEGINNING.match(beginning):
-            raise CorpusError(f"{self} is not a text file. Convert it to text: bertzoo reads {READ}.")
-        if packed != self.compression:
-            raise CorpusError(f"{self} is compressed, but its name does not end in {packed}. Rename it.")
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:

@@ -17,7 +17,7 @@ from bertzoo.data.hashes import is_chosen, is_heldout
 from bertzoo.data.sources import embedded, tfds
 from bertzoo.data.sources.files import TABLES, SourceFile, find_files
 from bertzoo.data.sources.mixture import MixturePart
-from bertzoo.data.sources.text import Limits, json_documents, table_documents, text_documents
+from bertzoo.data.sources.text import json_documents, table_documents, text_documents
 
 _FEWEST_DOCUMENTS = 1 << 16  # that close a piece of few bytes
 
@@ -70,20 +70,20 @@ def takes(document: str, repetition: int, share: float, heldout: float) -> bool:
     return share >= 1 or is_chosen(document, share)
 
 
-def check_sources(parts: Sequence[MixturePart], limits: Limits) -> None:
+def check_sources(parts: Sequence[MixturePart]) -> None:
     """Raise CorpusError if a source of `parts` is missing or empty, or its first document cannot be read."""
-    sources = [origins(part.source, part.text_field, limits) for part in parts]
+    sources = [origins(part.source, part.text_field) for part in parts]
     for files in sources:
         next(iter(files[0].documents()), None)
 
 
-def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int, limits: Limits) -> Iterator[Piece]:
+def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
     """Cut the sources of `parts` into pieces of about `piece_bytes` bytes of text, in a fixed order.
 
     A piece never spans two files. Raises CorpusError, naming the file and line, for input that is missing, empty or not
     text.
     """
-    sources = [origins(part.source, part.text_field, limits) for part in parts]
+    sources = [origins(part.source, part.text_field) for part in parts]
     most = max(_FEWEST_DOCUMENTS, piece_bytes // 16)  # every document costs memory, however short
     index = 0
     for number, part in enumerate(parts):
@@ -105,7 +105,7 @@ def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int
                 index += 1
 
 
-def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
+def origins(source: str, text_field: str) -> list[Origin]:
     """Return the Origins of the comma-separated names in `source`, in their order.
 
     A name stands for files, for ranges of a data set or for Python's documentation. Raises CorpusError if a name is
@@ -118,14 +118,14 @@ def origins(source: str, text_field: str, limits: Limits) -> list[Origin]:
         )
     by_address: dict[str, Origin] = {}
     for name in names:
-        for address, origin in _named_origins(name, text_field, limits):
+        for address, origin in _named_origins(name, text_field):
             if address in by_address:
                 raise CorpusError(f"the source {source!r} names {address} more than once. Name every file once.")
             by_address[address] = origin
     return list(by_address.values())
 
 
-def _named_origins(name: str, text_field: str, limits: Limits) -> Iterator[tuple[str, Origin]]:
+def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
     """Yield the address and the Origin of each file, or range of a data set, that `name` stands for."""
     if name == embedded.SOURCE:
         yield name, Origin(name, _embedded_documents)
@@ -133,23 +133,23 @@ def _named_origins(name: str, text_field: str, limits: Limits) -> Iterator[tuple
         raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded source.")
     elif name.startswith(tfds.PREFIX):
         for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
-            yield part.name, Origin(part.name, functools.partial(part.documents, limits))
+            yield part.name, Origin(part.name, part.documents)
     else:
         for file in find_files(name):
-            yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field, limits))
+            yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field))
 
 
 def _embedded_documents() -> Iterator[str]:
     return iter(embedded.documents())
 
 
-def _file_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
+def _file_documents(file: SourceFile, text_field: str) -> Iterator[str]:
     if file.name.endswith(TABLES):
-        documents = table_documents(file, text_field, limits)
+        documents = table_documents(file, text_field)
     elif file.kind in (".jsonl", ".json"):
-        documents = json_documents(file, text_field, limits)
+        documents = json_documents(file, text_field)
     else:
-        documents = text_documents(file, limits)
+        documents = text_documents(file)
     empty = True
     for document in documents:
         empty = False

@@ -8,56 +8,37 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
 from bertzoo.core.documents import DocumentError, parse_json
-from bertzoo.core.errors import ConfigError, CorpusError, needs_extra
+from bertzoo.core.errors import CorpusError, needs_extra
 from bertzoo.data.sources.files import SourceFile
-from bertzoo.data.tokenizers.vocabulary import WORD, paragraphs
+from bertzoo.data.tokenizers.vocabulary import paragraphs
 
+LONGEST = 16 << 20  # characters of a document, and bytes of a line or of blank lines in a row
 _DECODER = 192 << 20  # bytes that an .xz file may require; `xz -9` requires 65 MB
 _CONTAINERS = 1 << 18  # lists and objects in a line of JSON, which need 200 bytes each
 # Blank lines in one match, so that a compressed gigabyte of them takes seconds.
 _LINE = re.compile(rb"\s*\n|[^\n]+\n")
-_WORD = re.compile(f"{WORD}+")
 _DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 _ROWS = 64  # rows decoded at once
 _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row group
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Greatest lengths of a source's documents and words, in characters, and of its lines, in bytes.
-
-    A longer text stops the command, so limits never change a corpus.
-    """
-
-    document: int = 16 << 20  # characters of a document
-    line: int = 16 << 20  # bytes of a line of a file, or of blank lines in a row
-    word: int = 1 << 16  # characters without white space, punctuation, Chinese or Japanese characters
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 1:
-                raise ConfigError(f"{name} = {value} is below 1. Use a larger number.")
-
-
-def text_documents(file: SourceFile, limits: Limits) -> Iterator[str]:
+def text_documents(file: SourceFile) -> Iterator[str]:
     """Yield documents, which blank lines separate.
 
     Raises CorpusError, naming the line, for text that is too long or not UTF-8.
     """
     document, start, size = io.StringIO(), 0, 0
-    for number, line in _lines(file, limits):
+    for number, line in _lines(file):
         if line:
-            _check_words(line, f"{file} line {number}", limits)
             start = start if size else number
             size += document.write(f"\n{line}" if size else line)
-            if size > limits.document:
+            if size > LONGEST:
                 raise CorpusError(
                     f"{file} line {start}: the document that starts here has at least {size:,} characters, more than "
-                    f"{limits.document:,}. Put blank lines between documents, or raise data.limits.document."
+                    f"{LONGEST:,}. Put blank lines between documents."
                 )
         elif size:
             yield document.getvalue()
@@ -66,9 +47,9 @@ def text_documents(file: SourceFile, limits: Limits) -> Iterator[str]:
         yield document.getvalue()
 
 
-def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
+def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
     """Yield the text field of the JSON object on each line; raises CorpusError naming a line without this field."""
-    for number, line in _lines(file, limits):
+    for number, line in _lines(file):
         if not line:
             continue
         try:
@@ -84,7 +65,7 @@ def json_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterato
             raise CorpusError(
                 f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field of text."
             )
-        yield record_document(text, f"{file} line {number}", limits)
+        yield record_document(text, f"{file} line {number}")
 
 
 def _check_first_line(file: SourceFile, number: int, record: object) -> None:
@@ -98,17 +79,13 @@ def _check_first_line(file: SourceFile, number: int, record: object) -> None:
         raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
 
 
-def record_document(text: str, place: str, limits: Limits) -> str:
+def record_document(text: str, place: str) -> str:
     """Return a record's text with one paragraph per line.
 
     Raises CorpusError naming `place` if the text is too long or has half a surrogate pair.
     """
-    if len(text) > limits.document:
-        raise CorpusError(
-            f"{place} holds a document of {len(text):,} characters, more than {limits.document:,}. Split it, or raise "
-            "data.limits.document."
-        )
-    _check_words(text, place, limits)
+    if len(text) > LONGEST:
+        raise CorpusError(f"{place} holds a document of {len(text):,} characters, more than {LONGEST:,}. Split it.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -122,17 +99,7 @@ def record_document(text: str, place: str, limits: Limits) -> str:
     return document.getvalue()
 
 
-def _check_words(text: str, place: str, limits: Limits) -> None:
-    if len(text) <= limits.word:
-        return
-    longest = max((match.end() - match.start() for match in _WORD.finditer(text)), default=0)
-    if longest > limits.word:
-        raise CorpusError(
-            f"{place} has a word of {longest:,} characters, over {limits.word:,}. Remove it, or raise data.limits.word."
-        )
-
-
-def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
+def _lines(file: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield (line number, stripped text) for each line; an empty text stands for one or more blank lines."""
     number = blank = 0
     unfinished: list[bytes] = []
@@ -147,19 +114,19 @@ def _lines(file: SourceFile, limits: Limits) -> Iterator[tuple[int, str]]:
         for match in _LINE.finditer(complete):
             text = "" if (line := match[0]).isspace() else _decode(file, number + 1, line)
             blank = 0 if text else blank + len(line)
-            _check_line(file, number + 1, max(len(line), blank), limits)
+            _check_line(file, number + 1, max(len(line), blank))
             number += line.count(b"\n")
             yield number, text
-        _check_line(file, number + 1, sum(map(len, unfinished)), limits)
+        _check_line(file, number + 1, sum(map(len, unfinished)))
     if line := b"".join(unfinished):
         yield number + 1, _decode(file, number + 1, line)
 
 
-def _check_line(file: SourceFile, number: int, size: int, limits: Limits) -> None:
-    if size > limits.line:
+def _check_line(file: SourceFile, number: int, size: int) -> None:
+    if size > LONGEST:
         raise CorpusError(
             f"{file} line {number}: this line, or the run of blank lines around it, has at least {size:,} bytes, more "
-            f"than {limits.line:,}. Break up the line, delete the blank lines, or raise data.limits.line."
+            f"than {LONGEST:,}. Break up the line, or delete the blank lines."
         )
 
 
@@ -174,9 +141,8 @@ def _decode(file: SourceFile, number: int, line: bytes) -> str:
 
 def _chunks(file: SourceFile) -> Iterator[bytes]:
     with file.open() as raw, _decompression_errors(file):
-        if not (beginning := raw.read(8)):
+        if not raw.read(1):
             raise CorpusError(f"{file} is empty. Remove it from the source or fill it.")
-        file.check_format(beginning)
         raw.seek(0)
         if file.compression == ".zst":
             with needs_extra(str(file), "zstd"):
@@ -220,7 +186,7 @@ def _frames(file: BinaryIO, decompressor: Callable[[], Any]) -> Iterator[bytes]:
         raise EOFError("the last frame has no end")
 
 
-def table_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterator[str]:
+def table_documents(file: SourceFile, text_field: str) -> Iterator[str]:
     """Yield the texts in the column `text_field`.
 
     Raises CorpusError if the file is damaged or a row has no text, and UserError without pyarrow.
@@ -248,7 +214,7 @@ def table_documents(file: SourceFile, text_field: str, limits: Limits) -> Iterat
                     row += 1
                     if text is None:
                         raise CorpusError(f"{file} row {row} has no text in the column {text_field!r}. Remove the row.")
-                    yield record_document(text, f"{file} row {row}", limits)
+                    yield record_document(text, f"{file} row {row}")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = " ".join(str(error).split())
             raise CorpusError(

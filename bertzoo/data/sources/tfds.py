@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertzoo.core.errors import CorpusError, needs_extra
-from bertzoo.data.sources.text import Limits, record_document
+from bertzoo.data.sources.text import record_document
 
 PREFIX = "tfds:"
 SPLIT = "train"
@@ -33,7 +33,7 @@ class Range:
         """The range's name in messages."""
         return f"{PREFIX}{self.dataset}[{self.start}:{self.stop}]"
 
-    def documents(self, limits: Limits) -> Iterator[str]:
+    def documents(self) -> Iterator[str]:
         """Yield the texts of the feature `text_field`; raises CorpusError naming an example without text."""
         examples = open_split(self.dataset)
         for index in range(self.start, self.stop):
@@ -50,7 +50,7 @@ class Range:
                 raise CorpusError(
                     f"{place} has no text in {self.text_field!r}. Set text_field to one of {', '.join(example)}."
                 )
-            yield record_document(text, place, limits)
+            yield record_document(text, place)
 
 
 def ranges(dataset: str, text_field: str) -> list[Range]:
