@@ -71,14 +71,10 @@ class Cluster:
                 f"to {self.processes - 1}."
             )
         host, _, port = self.coordinator.rpartition(":")
-        if not host or not port.isdecimal():
+        if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
             raise ConfigError(
-                f"--distributed.coordinator={self.coordinator} is not HOST:PORT. Write it as in "
-                "--distributed.coordinator=10.0.0.2:1234."
-            )
-        if not 0 < int(port) < 1 << 16:
-            raise ConfigError(
-                f"--distributed.coordinator={self.coordinator} has an invalid port. Use 1 to {(1 << 16) - 1}."
+                f"--distributed.coordinator={self.coordinator} is not HOST:PORT with a port from 1 to {(1 << 16) - 1}. "
+                "Write it as in --distributed.coordinator=10.0.0.2:1234."
             )
 
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
