@@ -232,7 +232,6 @@ def run(job: Job) -> State:
                     with record.spend("saving"):
                         trace.close()
                     record.event("profiled", step)
-                    record.resume()
                 evaluates, saves = _due(job, step, start_of(built.stages, index + 1))
                 # Read the stop flag once per step, so that every process stops after the same step.
                 requested = agreed(stop.name)
@@ -248,7 +247,6 @@ def run(job: Job) -> State:
                     if job.checkpoints and (saves or stopping):
                         with record.spend("saving"):
                             job.checkpoints.save(state, loss=loss if job.selects_best(index) else None)
-                    record.resume()
                     if not stopping and job.enough(step):
                         break
                 # 5. After a signal, report where the run stopped; at the last step it has finished instead.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import jax
 import psutil
@@ -57,17 +57,9 @@ def memory_bytes() -> int:
     return int(stats.get("peak_bytes_in_use", psutil.Process().memory_info().rss))
 
 
-class Throughput(NamedTuple):
-    """Steps, tokens and model FLOPs per second."""
-
-    steps: float
-    tokens: float
-    flops: float
-
-
 @dataclasses.dataclass(kw_only=True)
 class Meter:
-    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, except while a step compiles."""
+    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, except what is left out."""
 
     steps: int = 0
     tokens: int = 0
@@ -85,27 +77,16 @@ class Meter:
             self.seconds += now - self.last
         self.last = now
 
-    def resume(self) -> None:
-        """Exclude from the throughput the time since the last step, in which an evaluation or a save ran."""
-        if self.last is not None:
-            self.last = time.perf_counter()
-
     def leave_out(self, seconds: float) -> None:
         """Exclude `seconds` of the time since the last step from the throughput."""
         if self.last is not None:
             self.last += seconds
 
-    def restart(self) -> None:
-        """Exclude the next step, which compiles, from the throughput."""
-        self.last = None
-
-    def throughput(self) -> Throughput | None:
-        """Return the throughput since the last call, or None if no step was timed."""
-        result = None
-        if self.seconds:
-            result = Throughput(*(count / self.seconds for count in (self.steps, self.tokens, self.flops)))
+    def throughput(self) -> tuple[float, float, float] | None:
+        """Return the steps, tokens and FLOPs per second since the last call, or None if no step was timed."""
+        counts, seconds = (self.steps, self.tokens, self.flops), self.seconds
         self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
-        return result
+        return (counts[0] / seconds, counts[1] / seconds, counts[2] / seconds) if seconds else None
 
 
 Record = dict[str, Any]
@@ -340,12 +321,14 @@ class Recorder:
 
     @contextlib.contextmanager
     def spend(self, what: str) -> Iterator[None]:
-        """Count the seconds in this context as spent on `what`, one of SPENT."""
+        """Count the seconds in this context as spent on `what`, one of SPENT, and not on steps."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self._spent[what] += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self._spent[what] += seconds
+            self._meter.leave_out(seconds)
 
     def count_waiting(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches, and count as `input` the time for each that came after the device had finished."""
@@ -391,7 +374,7 @@ class Recorder:
         index, _ = locate(self._built.stages, step - 1)
         stage, length = self._built.stages[index], self._length(batch)
         if length not in self._flops:
-            self._meter.restart()  # else the compilation would count as the previous step's time
+            self._meter.last = None  # the device computed the previous step while this one was compiled
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
         self.drain()
         figures = self._watch(index, step, params)
@@ -420,10 +403,6 @@ class Recorder:
             raise error
         self._emit({"step": step, "stage": self._stage_of(step), "split": "heldout", **means})
         return means["loss"]
-
-    def resume(self) -> None:
-        """Exclude the evaluation or save that has just ended from the steps' time."""
-        self._meter.resume()
 
     def _length(self, batch: Batch) -> int:
         return self._job.length(batch) if self._job.length else self._built.stages[self._stage].max_length
@@ -462,12 +441,13 @@ class Recorder:
         record |= {"learning_rate": float(self._learning_rate(step)), "gradient_norm": gradient_norm}
         self._totals = Totals()
         if speed := self._meter.throughput():
-            examples = speed.steps * self._built.stages[index].batch_size
-            record |= {"examples_per_second": examples, "tokens_per_second": speed.tokens}
-            if speed.flops:
-                record["flops_per_second"] = speed.flops
+            steps, tokens, flops = speed
+            examples = steps * self._built.stages[index].batch_size
+            record |= {"examples_per_second": examples, "tokens_per_second": tokens}
+            if flops:
+                record["flops_per_second"] = flops
                 if self._peak:
-                    record["mfu"] = speed.flops / (self._peak * jax.device_count())
+                    record["mfu"] = flops / (self._peak * jax.device_count())
         return record | {
             "memory_bytes": memory_bytes(),
             "started": self._began,
