@@ -1,4 +1,4 @@
-"""What stands beside the README: complete, about this version, and the pictures that benchmarks/pictures.py draws."""
+"""What stands beside the README: complete, and about this version."""
 
 import re
 import tomllib
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks import pictures
 from bertzoo.core import config
 from bertzoo.core.version import __version__
 
@@ -37,11 +36,3 @@ def test_an_issue_form_is_valid(form: Path) -> None:
     assert len({field["id"] for field in fields}) == len(fields) >= 2
     assert all(field["attributes"]["label"] for field in fields)
     assert any(field.get("validations", {}).get("required") for field in fields)
-
-
-@pytest.mark.parametrize("name", pictures.pictures())
-def test_the_committed_picture_is_up_to_date(name: str) -> None:
-    """`python -m benchmarks pictures` has nothing to write, and no picture lacks its drawing."""
-    drawings = pictures.pictures()
-    assert (pictures.OUT / f"{name}.svg").read_text(encoding="utf-8") == drawings[name]()
-    assert {file.stem for file in pictures.OUT.glob("*.svg")} == set(drawings)
