@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +27,7 @@ from bertzoo.planning import chips, compiled, estimate
 from bertzoo.runs.experiments import build_experiment
 from bertzoo.train import sharding
 
-COUNT = f"bytes by revision {REVISION} of "
 SLICES = ("v5e:2x2", "v6e:2x2")
-KEY = ("step", "tokens", "chip")
-COMPARED = ("HBM, GB", "counted by the compiler, GB", "peak memory, MiB")
 BATCH = 128  # rows of a step, 32 on each device
 FSDP = ", fsdp=4"  # in the name of a step whose devices share parameters and updates
 
@@ -107,23 +103,6 @@ def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[d
     return row, traffic
 
 
-def comparison(earlier: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the earlier program's figures beside today's, which are None for steps that are not in `steps`.
-
-    A step that shares the updates has a row of its own, beside the earlier program that does not.
-    """
-    today = {tuple(one[name] for name in KEY): one for one in steps}
-    rows = []
-    for one in earlier:
-        for suffix in ("", FSDP):
-            key = {name: one[name] for name in KEY} | {"step": one["step"] + suffix}
-            now = today.get(tuple(key.values()), {})
-            pairs = [{f"{name}, before": one[name], f"{name}, now": now.get(name)} for name in COMPARED]
-            if now or not suffix:
-                rows.append(key | pairs[0] | pairs[1] | pairs[2])
-    return rows
-
-
 def main() -> None:
     """Compile every step and write the tables."""
     parser = results.parser("tpu_step", __doc__)
@@ -131,7 +110,6 @@ def main() -> None:
     parser.add_argument("--cached", action="store_true", help="compile nothing; leave out steps without a result")
     parser.add_argument("--slices", default=",".join(SLICES), help="(default: %(default)s)")
     parser.add_argument("--cases", default=",".join(map(str, range(len(CASES)))), help="(default: %(default)s)")
-    parser.add_argument("--before", type=Path, help="an earlier program's result, to compare with")
     args: argparse.Namespace = parser.parse_args()
     numbers = args.cases.split(",")
     if unknown := set(numbers) - set(map(str, range(len(CASES)))):
@@ -147,11 +125,9 @@ def main() -> None:
             steps.append(key | row)
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}
             parts.append(key | hbm | {"on the chip, GB": round(traffic.vmem / 1e9, 1)})
-    context = [results.packages("jax", "libtpu"), f"commit {results.commit()}", f"{COUNT}benchmarks/lib/hbm_traffic.py"]
-    measured = {"steps": steps, "parts": parts}
-    if args.before:
-        earlier = json.loads(args.before.read_text(encoding="utf-8"))
-        if not any(line.startswith(COUNT) for line in earlier["context"]):
-            parser.error(f"--before: {args.before} lacks {COUNT!r} in its context; make it anew to compare bytes")
-        measured |= {"cuts": comparison(earlier["tables"]["steps"], steps), "parts_before": earlier["tables"]["parts"]}
-    results.write(args.out, context, measured)
+    context = [
+        results.packages("jax", "libtpu"),
+        f"commit {results.commit()}",
+        f"bytes by revision {REVISION} of benchmarks/lib/hbm_traffic.py",
+    ]
+    results.write(args.out, context, {"steps": steps, "parts": parts})

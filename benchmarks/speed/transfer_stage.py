@@ -8,6 +8,7 @@ their means, absolute error of their variances) and from its attention (Kullback
 """
 
 import copy
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,31 @@ def recipe_of(rows: int, length: int, predictions: int, dtype: str = "float32") 
 
 def our_step(setting: Setting, adamw: Any, rows: int, length: int, predictions: int) -> Step:
     """A step of the stage under an AdamW; call `limit_jax` first."""
-    from benchmarks.speed import transfer_step  # imports JAX, which the other side's process must not
     from bertzoo.runs import experiments
 
     recipe = recipe_of(rows, length, predictions, setting.dtype)
     built = experiments.build_experiment(recipe)
-    setup, frozen = built.setups[LAYER - 1], transfer_step.teacher_parameters(built.frozen_shapes)
+    setup, frozen = built.setups[LAYER - 1], teacher_parameters(built.frozen_shapes)
     return processes.our_step(setup.objective, adamw, trained=setup.trained, rates=setup.rates, frozen=frozen)
+
+
+def teacher_parameters(shapes: Any) -> Any:
+    """Random parameters of the teacher, of these shapes and mapped from a file, as a run holds them on CPUs."""
+    import jax
+
+    from bertzoo.runs import transfer
+    from bertzoo.train.state import name_of
+
+    most = max(leaf.size for leaf in jax.tree.leaves(shapes))
+    values = 0.02 * np.random.default_rng(0).standard_normal(most, np.float32)
+
+    def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        array = values[: leaf.size].reshape(leaf.shape) + np.float32(name_of(path[-1:]) == "scale")
+        mapped = transfer.map_array(array.astype(leaf.dtype), file)
+        return jax.make_array_from_callback(leaf.shape, leaf.sharding, mapped.__getitem__)
+
+    with tempfile.TemporaryFile() as file:
+        return jax.tree.map_with_path(draw, shapes)
 
 
 def flops(rows: int, length: int, predictions: int) -> int:
