@@ -6,12 +6,11 @@ paper's rows.
 
 examples:
   python -m benchmarks learning.paper_tables runs/glue
-  python -m benchmarks learning.paper_tables --table=squeezebert_test --leaderboard=mine.csv
+  python -m benchmarks learning.paper_tables --table=schubert
 """
 
 import argparse
 import csv
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,22 +19,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from benchmarks.lib import averages
-from benchmarks.lib.averages import score_name
 from bertzoo.core import tables
 from bertzoo.core.errors import UserError
-from bertzoo.core.schema import nearest
 from bertzoo.finetuning import results
 from bertzoo.finetuning.results import Cell, FinishedRun, Scores
-from bertzoo.tasks import readers
-from bertzoo.tasks.glue import GLUE
 
 FILE = Path(__file__).with_name("published.csv")
-KNOWN = {
-    score_name(task, split, metric): (task.name, split, metric)
-    for task in GLUE.values()
-    for split in task.test
-    for metric in task.metrics
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,46 +210,10 @@ def paper_rows(paper: str, tables: Sequence[str], sections: str = "") -> list[Pa
     return list(rows.values())
 
 
-class Submitted(NamedTuple):
-    """A submission's scores on GLUE's leaderboard. model: its name in tables. scores: by task, in points."""
+def build_table(layout: PaperTable, runs: Iterable[FinishedRun]) -> tuple[list[list[str]], list[str]]:
+    """Return a table's rows as texts, with its head, and notes on the rows of runs.
 
-    path: Path
-    model: str
-    scores: Mapping[str, Scores]
-
-
-def read_leaderboard(path: Path) -> Submitted:
-    """Read a .csv, .tsv or .jsonl with the columns `score`, such as mnli_matched/accuracy, and `value`, in points.
-
-    The file's stem names the model. Raises UserError naming the line of a score that is unknown, duplicate or out of
-    range.
-    """
-    by_task: dict[str, dict[str, dict[str, float]]] = {}
-    for place, cells in readers.read_table(path).valid_rows(("score", "value")):
-        name, text = (str(cell).strip() for cell in cells)
-        if name not in KNOWN:
-            raise UserError(f"{place}: {name!r} is not a score of the leaderboard{nearest(name, KNOWN)}")
-        task, split, metric = KNOWN[name]
-        scores = by_task.setdefault(task, {}).setdefault(split, {})
-        if metric in scores:
-            raise UserError(f"{place}: {name} occurs twice. Keep one.")
-        try:
-            scores[metric] = float(text)
-        except ValueError:
-            scores[metric] = math.nan
-        if not -100 <= scores[metric] <= 100:
-            raise UserError(f"{place}, {name}: {text!r} is not a number from -100 to 100. Correct it.")
-    if not by_task:
-        raise UserError(f"{path} holds no score. Add a row such as score = rte/accuracy, value = 71.2.")
-    return Submitted(path=path, model=path.stem, scores=by_task)
-
-
-def build_table(
-    layout: PaperTable, runs: Iterable[FinishedRun], submitted: Iterable[Submitted] = ()
-) -> tuple[list[list[str]], list[str]]:
-    """Return a table's rows as texts, with its head, and notes on the rows of runs and submissions.
-
-    The rows are the paper's, one for each group of runs, and one for each submission.
+    The rows are the paper's, and one for each group of runs.
     """
     head = ["model", "", "parameters (M)", *(column.name for column in layout.columns)]
     head += ["average"] * bool(layout.average)
@@ -268,7 +221,7 @@ def build_table(
     groups, notes = results.best_runs(run for run in runs if has_column(layout, run))
     for group in groups:
         first = next(iter(group.values()))
-        texts, caveats = _scores(layout, group, {task: run.median for task, run in group.items()})
+        texts, caveats = _scores(layout, group)
         rows.append([first.kind, f"measured here: {first.source}", f"{first.parameters / 1e6:.1f}", *texts])
         notes += [f"{first.kind} ({first.source}) {caveat}" for caveat in caveats]
         if "squad2" in group and "f1" in group["squad2"].median.get("dev", {}):
@@ -276,16 +229,12 @@ def build_table(
                 "squad2: EM and F1 use the best thresholds on the development set; with the run's own threshold, F1 "
                 f"is {group['squad2'].median['dev']['f1']:.1f} ({group['squad2'].path})"
             )
-    for submission in submitted:
-        texts, caveats = _scores(layout, dict.fromkeys(submission.scores, submission), submission.scores)
-        rows.append([submission.model, f"by the leaderboard: {submission.path}", "", *texts])
-        notes += [f"{submission.model} ({submission.path}) {caveat}" for caveat in caveats]
     return rows, notes
 
 
-def has_column(layout: PaperTable, source: FinishedRun | Submitted) -> bool:
-    """Return whether the layout has a column for a score of a run or a submission."""
-    return any(_text(column, source) for column in layout.columns)
+def has_column(layout: PaperTable, run: FinishedRun) -> bool:
+    """Return whether the layout has a column for a score of a run."""
+    return any(_text(column, run) for column in layout.columns)
 
 
 def _quoted(layout: PaperTable, row: PaperRow) -> list[str]:
@@ -295,21 +244,16 @@ def _quoted(layout: PaperTable, row: PaperRow) -> list[str]:
     return [name, f"quoted: {row.paper}, Table {row.table}, {row.section}", *values]
 
 
-def _scores(
-    layout: PaperTable, sources: Mapping[str, FinishedRun | Submitted], scores: Mapping[str, Scores]
-) -> tuple[list[str], list[str]]:
-    """Return the texts of a row's scores, the average last, and remarks on the average.
-
-    sources: {task: run or submission with the task's scores}. scores: the row's scores by task.
-    """
-    texts = {c.name: _text(c, sources[c.task]) if c.task in sources else "" for c in layout.columns}
+def _scores(layout: PaperTable, runs: Mapping[str, FinishedRun]) -> tuple[list[str], list[str]]:
+    """Return the texts of the scores of a row's runs by task, the average last, and remarks on the average."""
+    texts = {c.name: _text(c, runs[c.task]) if c.task in runs else "" for c in layout.columns}
     if not layout.average:
         return [*texts.values()], []
     part = layout.columns[-1].split.split("_")[0]
     named = {  # by the names of lib/averages
         f"{task}{split.removeprefix(part)}/{metric}": value
-        for task, splits in scores.items()
-        for split, metrics in splits.items()
+        for task, run in runs.items()
+        for split, metrics in run.median.items()
         if split.split("_")[0] == part
         for metric, value in metrics.items()
     }
@@ -318,19 +262,16 @@ def _scores(
     except UserError:
         missing = [column.name for column in layout.columns if not texts[column.name] and column.task != "wnli"]
         return [*texts.values(), ""], [f"has no average: {', '.join(missing)} missing"]
-    counted = "wnli/accuracy" in sum(averages.AVERAGES[layout.convention], ()) and "wnli" not in scores
+    counted = "wnli/accuracy" in sum(averages.AVERAGES[layout.convention], ()) and "wnli" not in runs
     caveat = f"counts WNLI as {averages.WNLI}, the accuracy of its most common label"
     return [*texts.values(), f"{average:.1f}"], [caveat] * counted
 
 
-def _text(column: Column, source: FinishedRun | Submitted) -> str:
-    """Return a score's text for a run or submission; "" if `source` lacks the column's scores."""
-    if isinstance(source, Submitted):
-        value = _mean(column, source.scores.get(column.task, {}))
-        return "" if value is None else f"{value:.1f}"
-    if source.task != column.task or (value := _mean(column, source.median)) is None:
+def _text(column: Column, run: FinishedRun) -> str:
+    """Return a score's text for a run; "" if the run lacks the column's scores."""
+    if run.task != column.task or (value := _mean(column, run.median)) is None:
         return ""
-    by_seed = [score for scores in source.seeds if (score := _mean(column, scores)) is not None]
+    by_seed = [score for scores in run.seeds if (score := _mean(column, scores)) is not None]
     return Cell(value, min(by_seed), max(by_seed), len(by_seed)).text
 
 
@@ -344,34 +285,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directories", nargs="*", metavar="DIR", help="a fine-tuning run or a directory of runs")
     parser.add_argument("--table", choices=PAPER_TABLES, help="default: the first with a column for one of the runs")
-    parser.add_argument(
-        "--leaderboard",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="add a row for a submission: a .csv with the header score,value and lines such as rte/accuracy,71.2",
-    )
     args = parser.parse_args(argv)
     try:
-        finished, left_out = results.collect_runs(args.directories)
-        sources = [*finished, *map(read_leaderboard, args.leaderboard)]
+        runs, left_out = results.collect_runs(args.directories)
     except UserError as error:
         sys.exit(f"paper_tables: {error}")
-    fitting = {name: [s for s in sources if has_column(layout, s)] for name, layout in PAPER_TABLES.items()}
+    fitting = {name: [run for run in runs if has_column(layout, run)] for name, layout in PAPER_TABLES.items()}
     table = args.table or next((name for name, fit in fitting.items() if fit), next(iter(fitting)))
-    for source in sources:
-        if source not in fitting[table]:
-            other = next((name for name, fit in fitting.items() if source in fit), None)
-            left_out.append(f"{source.path} has no score in the table {table}" + f"; use --table={other}" * bool(other))
+    for run in runs:
+        if run not in fitting[table]:
+            other = next((name for name, fit in fitting.items() if run in fit), None)
+            left_out.append(f"{run.path} has no score in the table {table}" + f"; use --table={other}" * bool(other))
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
-    if (args.directories or args.leaderboard) and not fitting[table]:
+    if args.directories and not fitting[table]:
         sys.exit("paper_tables: no run has a score in the table.")
-    submitted = [s for s in fitting[table] if isinstance(s, Submitted)]
-    (head, *rows), notes = build_table(
-        PAPER_TABLES[table], [run for run in fitting[table] if isinstance(run, FinishedRun)], submitted
-    )
+    (head, *rows), notes = build_table(PAPER_TABLES[table], fitting[table])
     print(f"## {PAPER_TABLES[table].title}", tables.markdown(head, rows), sep="\n\n")
     print("", *(f"- {note}" for note in notes), sep="\n")
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from bertzoo.core.errors import UserError
-from bertzoo.tasks.task import Task
 
 WNLI = 65.1  # accuracy of the majority class on WNLI's test set, which SqueezeBERT and MobileBERT report
 _MNLI = ("mnli_matched/accuracy", "mnli_mismatched/accuracy")
@@ -39,16 +38,11 @@ AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def score_name(task: Task, split: str, metric: str) -> str:
-    """Return a score's key for `average`: `cola/matthews`, or `mnli_matched/accuracy` for one of several splits."""
-    return f"{task.name}{split.removeprefix('dev').removeprefix('test')}/{metric}"
-
-
 def average(name: str, scores: Mapping[str, float]) -> float:
     """Return the average called `name` in AVERAGES, in points.
 
-    scores: {key: score in points}. The keys are those of `score_name`; SQuAD's are `squad1/f1` and so on. The accuracy
-    of WNLI's majority class replaces a missing score of WNLI.
+    scores: {key: score in points}. The keys are such as `cola/matthews`, `squad1/f1` and, for one of several
+    splits, `mnli_matched/accuracy`. The accuracy of WNLI's majority class replaces a missing score of WNLI.
 
     Raises UserError naming the other missing scores.
     """

@@ -178,31 +178,6 @@ def test_the_average_of_the_test_sets_counts_the_majority_on_wnli(capsys):
     assert mentions(err, "cola", "squeezebert_dev", "--table=squeezebert_test")
 
 
-def leaderboard(name: str, **changes: float) -> Path:
-    """A file of test scores, equal to TABLE_2."""
-    scores = {
-        f"{task}{split.removeprefix('dev')}/{metric}": value
-        for task, splits in TABLE_2.items()
-        for split, found in splits.items()
-        for metric, value in found.items()
-    }
-    Path(name).write_text("".join(f"{line}\n" for line in ["score,value", *(f"{k},{v}" for k, v in scores.items())]))
-    return Path(name)
-
-
-def test_leaderboard_scores_have_their_own_row(capsys):
-    leaderboard("mine.csv")
-    out, err = shown(capsys, "--leaderboard=mine.csv")  # uses the first table of test sets
-    line = next(line for line in out.splitlines() if "by the leaderboard: mine.csv" in line)
-    assert line.startswith("| mine | by the leaderboard: mine.csv |  | 82.3 | 82.9 |") and not err
-    assert line.endswith(f"| {(659.2 + 65.1) / 9:.1f} |") and mentions(out, "WNLI", "65.1")
-    Path("mine.csv").write_text(Path("mine.csv").read_text() + "wnli/accuracy,34.9\n")
-    line = next(line for line in shown(capsys, "--leaderboard=mine.csv")[0].splitlines() if "leaderboard: mine" in line)
-    assert line.endswith(f"| 34.9 | {(659.2 + 34.9) / 9:.1f} |")
-    _, err = shown(capsys, "--leaderboard=mine.csv", "--table=convbert_dev", error="paper_tables: no run")
-    assert mentions(err, "mine.csv", "convbert_dev") and "--table=squeezebert_test" in err
-
-
 def test_missing_scores_are_blank_named_and_prevent_an_average():
     glue(Path("runs/glue"))
     for task in ("qqp", "mnli"):
