@@ -58,7 +58,7 @@ def test_commands_leave_out_directories(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_unknown_script_lists_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["benchmarks", "fast"])
-    with pytest.raises(SystemExit, match=mentioning("fast", "speed.train_step", "render")):
+    with pytest.raises(SystemExit, match=mentioning("fast", "learning.paper_tables", "speed.train_step", "render")):
         __main__.main()
 
 
