@@ -24,53 +24,34 @@ class ProcessEnded(RuntimeError):
 
 
 class Setting(NamedTuple):
-    """Where both sides compute, on some threads of the processor or on the GPU, and the number format of products."""
+    """On how many threads of the processor both sides compute, and the number format of products."""
 
     threads: int
-    gpu: bool = False
     dtype: Format = "float32"
-
-    @property
-    def place(self) -> str:
-        """PyTorch's name for the device."""
-        return "cuda" if self.gpu else "cpu"
 
 
 class StepProcess:
     """A process that runs the step that `make(*arguments)` returns, so that its peak memory is its own.
 
-    peak: () -> the most memory of the process so far, in MiB.
-    rounds: for every step its wall seconds, CPU seconds, loss, and that peak.
+    rounds: for every step its wall seconds, CPU seconds, loss, and the process's peak MiB, its libraries included.
     """
 
-    def __init__(self, make: Callable[..., Step], *arguments: Any, peak: Callable[[], float] | None = None) -> None:
+    def __init__(self, make: Callable[..., Step], *arguments: Any) -> None:
         self.name = " ".join([make.__name__, *(argument for argument in arguments if isinstance(argument, str))])
         context = multiprocessing.get_context("spawn")
         self.pipe, far_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(far_end, make, arguments, peak or resident), daemon=True)
+        self.process = context.Process(target=_serve, args=(far_end, make, arguments), daemon=True)
         self.process.start()
         far_end.close()
         self.rounds: list[tuple[float, float, float, float]] = []
 
     def step(self, batch: Any) -> None:
-        self.start(batch)
-        self.finish()
-
-    def start(self, batch: Any) -> None:
-        """Start a step; `finish` waits for it."""
+        """Run a step and wait for it."""
         try:
             self.pipe.send(batch)
-        except OSError:
-            raise self._ended() from None
-
-    def finish(self) -> None:
-        try:
             self.rounds.append(self.pipe.recv())
         except (EOFError, OSError):
-            raise self._ended() from None
-
-    def _ended(self) -> ProcessEnded:
-        return ProcessEnded(f"the process of {self.name} ended; its own messages are above")
+            raise ProcessEnded(f"the process of {self.name} ended; its own messages are above") from None
 
     def close(self) -> None:
         self.pipe.send(None)
@@ -81,31 +62,12 @@ class StepProcess:
         return statistics.median(row[column] for row in self.rounds[skip:])
 
 
-def _serve(pipe: Connection, make: Callable[..., Step], arguments: tuple, peak: Callable[[], float]) -> None:
+def _serve(pipe: Connection, make: Callable[..., Step], arguments: tuple) -> None:
     step = make(*arguments)
     while (batch := pipe.recv()) is not None:
         wall, cpu = time.perf_counter(), time.process_time()
         loss = step(batch)
-        pipe.send((time.perf_counter() - wall, time.process_time() - cpu, loss, peak()))
-
-
-def resident() -> float:
-    """Peak MiB of this process, its libraries included."""
-    return worker.peak() / 2**20
-
-
-def jax_peak() -> float:
-    """Peak MiB of the GPU under JAX."""
-    import jax
-
-    return jax.devices()[0].memory_stats()["peak_bytes_in_use"] / 2**20
-
-
-def torch_peak() -> float:
-    """Peak MiB of the GPU under PyTorch."""
-    import torch
-
-    return torch.cuda.max_memory_allocated() / 2**20
+        pipe.send((time.perf_counter() - wall, time.process_time() - cpu, loss, worker.peak() / 2**20))
 
 
 def take_turns(sides: Sequence[StepProcess], batches: Sequence[Any]) -> None:
@@ -129,15 +91,10 @@ def ratio(ours: StepProcess, theirs: StepProcess, skip: int, column: int = WALL)
 
 
 def limit_jax(setting: Setting) -> None:
-    """Before JAX starts: choose processor or GPU; on the processor keep to as many cores as threads, as XLA's pool has
-    one thread a core; on the GPU allocate as needed, as the other side's process uses it too.
-    """
-    os.environ["JAX_PLATFORMS"] = "cuda" if setting.gpu else "cpu"
-    if setting.gpu:
-        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    else:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: setting.threads])
-        memory.keep_freed_memory()  # as the command `bertzoo` does
+    """Before JAX starts: choose the processor and keep to as many cores as threads, as XLA's pool has one a core."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: setting.threads])
+    memory.keep_freed_memory()  # as the command `bertzoo` does
 
 
 def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any = None, frozen: Any = None) -> Step:
@@ -169,14 +126,13 @@ def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any =
 def torch_step(network: Any, clip: float, setting: Setting, rates: RateOf = None, *, lr: float, **adamw: float) -> Step:
     """A training step of a module that returns a "loss", with clipping and torch's fused AdamW.
 
-    The batch holds the module's named arguments. On a GPU the module is compiled. In bfloat16 it runs under autocast.
+    The batch holds the module's named arguments. In bfloat16 the module runs under autocast.
     rates: parameter name -> factor of its learning rate.
     """
     import torch
 
-    place = torch.device(setting.place)
     torch.set_num_threads(setting.threads)
-    network.to(place).train()
+    network.train()
     trained, groups = [], {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
@@ -184,13 +140,12 @@ def torch_step(network: Any, clip: float, setting: Setting, rates: RateOf = None
             groups.setdefault(rates(name) if rates else 1.0, []).append(parameter)
     rated = [{"params": parameters, "lr": lr * rate} for rate, parameters in groups.items()]
     optimizer = torch.optim.AdamW(rated, fused=True, **adamw)
-    module = torch.compile(network) if setting.gpu else network
 
     def run(batch: Any) -> float:
         optimizer.zero_grad()
-        inputs = {name: torch.from_numpy(array).to(place).long() for name, array in batch.items()}
-        with torch.autocast(place.type, torch.bfloat16, enabled=setting.dtype == "bfloat16"):
-            loss = module(**inputs)["loss"]
+        inputs = {name: torch.from_numpy(array).long() for name, array in batch.items()}
+        with torch.autocast("cpu", torch.bfloat16, enabled=setting.dtype == "bfloat16"):
+            loss = network(**inputs)["loss"]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, clip)
         optimizer.step()

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """Training steps beside Hugging Face's models in PyTorch: rows a second, memory and utilisation.
 
-    python -m benchmarks speed.train_step [--models=bert_base,squeezebert] [--dtype=float32,bfloat16] [--gpu]
+    python -m benchmarks speed.train_step [--models=bert_base,squeezebert] [--dtype=float32,bfloat16]
 
 Both sides have the same sizes, batch (every token real, `--predictions` masked in a row), dropout 0.1, clipping by the
 global norm, AdamW and number of threads. Ours is the compiled step of `bertzoo.train`; theirs is Hugging Face's masked
@@ -11,15 +11,9 @@ step of replaced token detection: theirs is two of its classes on one embedding 
 in each format has a process of its own; they take turns, step by step, and a ratio is the median of the rounds'. On a
 busy machine compare the CPU times of --threads=1.
 
---gpu is for an NVIDIA GPU: bfloat16 on both sides, theirs under torch.compile, 256 rows of 128 tokens and 64 of 512. It
-needs builds of jax and torch for CUDA; those of `make test-all` are for processors.
-
---together=N compiles N models at the same time. Their timed steps start when all have compiled, one model after
-another. The memory must hold all N models.
-
-Fails if a model is less than 1.2 times as fast in float32 or on a GPU, or 1.5 times in bfloat16 on a CPU; if BERT-base
-in bfloat16 is less than 2.5 times as fast as in float32 on a CPU with AMX; or if it uses less than 45 % of a GPU.
-Needs torch and transformers: `make .venv-parity/stamp` installs them.
+Fails if a model is less than 1.2 times as fast in float32, or 1.5 times in bfloat16; or if BERT-base in bfloat16 is
+less than 2.5 times as fast as in float32 on a CPU with AMX. Needs torch and transformers: `make .venv-parity/stamp`
+installs them.
 """
 
 import argparse
@@ -27,8 +21,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast, get_args
 
@@ -41,11 +33,9 @@ from benchmarks.speed.huggingface import DROPOUT, REPLACED, TRANSFER, VOCABULARY
 from bertzoo.core.processor import processor
 
 MODELS = ("bert_base", "squeezebert", "mobilebert", TRANSFER, "convbert_base", "convbert_small", "electra_small")
-ON_CPU, ON_GPU = "8x128x20", "256x128x20,64x512x77"  # rows, tokens of a row, masked tokens of a row
-FASTER = {"float32": 1.2, "bfloat16": 1.5}  # targets on a CPU: their time divided by ours
-FASTER_ON_GPU = 1.2
+SHAPE = "8x128x20"  # rows, tokens of a row, masked tokens of a row
+FASTER = {"float32": 1.2, "bfloat16": 1.5}  # targets: their time divided by ours
 GAIN = {"bert_base": 2.5}  # target with AMX: our time in float32 divided by that in bfloat16
-UTILISATION = {"bert_base": 0.45}  # target on a GPU, of its data sheet
 SIDES = ("ours", "theirs")
 Shape = tuple[int, int, int]
 
@@ -70,9 +60,7 @@ def our_step(model: str, setting: Setting, shape: Shape) -> Step:
     processes.limit_jax(setting)
     if model == TRANSFER:
         return transfer_stage.our_step(setting, adamw(), *shape)
-    from bertzoo.models import Compute
-
-    return processes.our_step(objective(model, compute=Compute(dtype=setting.dtype)), adamw())
+    return processes.our_step(objective(model, setting.dtype), adamw())
 
 
 def adamw() -> Any:
@@ -83,8 +71,8 @@ def adamw() -> Any:
     return AdamW(**settings, clip_norm=huggingface.CLIP, epsilon=huggingface.EPSILON)
 
 
-def objective(model: str, layers: int | None = None, compute: Any = None) -> Any:
-    """The objective of a shipped config with Hugging Face's vocabulary; `layers` replaces its own number."""
+def objective(model: str, dtype: Format = "float32") -> Any:
+    """The objective of a shipped config with Hugging Face's vocabulary."""
     from bertzoo.core import config
     from bertzoo.models import Compute
     from bertzoo.objectives import Masked
@@ -92,10 +80,8 @@ def objective(model: str, layers: int | None = None, compute: Any = None) -> Any
 
     recipe = config.load(Pretrain, [model])
     shape = dataclasses.replace(recipe.model, vocab_size=VOCABULARY, dropout=DROPOUT, attention_dropout=DROPOUT)
-    if layers is not None:
-        shape = dataclasses.replace(shape, layers=layers)
     settings = recipe.objective if model in REPLACED else Masked(sentence="none")
-    return settings.build(shape, compute or Compute())
+    return settings.build(shape, Compute(dtype=dtype))
 
 
 def row_flops(model: str, shape: Shape) -> float:
@@ -125,26 +111,20 @@ def their_row_flops(model: str, shape: Shape) -> float:
 class Comparison:
     """A model in some formats on both sides, as processes that take turns."""
 
-    def __init__(self, model: str, shape: Shape, settings: Sequence[Setting], rounds: int, warmup: int) -> None:
-        """Start the processes on the first of their `warmup` batches, so that they compile."""
+    def __init__(self, model: str, shape: Shape, settings: Sequence[Setting], warmup: int) -> None:
+        """Start the processes; the first `warmup` rounds do not count."""
         self.model, self.shape, self.settings, self.warmup = model, shape, settings, warmup
-        self.batches = [random_batch(*shape, seed=index) for index in range(warmup + rounds)]
-        self.sides = {(setting.dtype, side): self._start(side, setting) for setting in settings for side in SIDES}
+        makes = {"ours": our_step, "theirs": their_step}
+        self.sides = {
+            (setting.dtype, side): StepProcess(make, model, setting, shape)
+            for setting in settings
+            for side, make in makes.items()
+        }
 
-    def _start(self, side: str, setting: Setting) -> StepProcess:
-        make, peak = (our_step, processes.jax_peak) if side == "ours" else (their_step, processes.torch_peak)
-        process = StepProcess(make, self.model, setting, self.shape, peak=peak if setting.gpu else None)
-        process.start(self.batches[0])
-        return process
-
-    def wait(self) -> None:
-        """Wait until all processes have compiled and run the first batch."""
-        for side in self.sides.values():
-            side.finish()
-
-    def rows(self, peaks: Mapping[str, float]) -> list[dict[str, Any]]:
+    def rows(self, rounds: int, peaks: Mapping[str, float]) -> list[dict[str, Any]]:
         """Time the model; one row for each format. peaks: by format the operations a second that utilisation is of."""
-        take_turns(list(self.sides.values()), self.batches[1:])
+        batches = [random_batch(*self.shape, seed=index) for index in range(self.warmup + rounds)]
+        take_turns(list(self.sides.values()), batches)
         return [self._row(setting, peaks[setting.dtype]) for setting in self.settings]
 
     def gain(self) -> dict[str, Any]:
@@ -161,7 +141,6 @@ class Comparison:
         row: dict[str, Any] = {"model": self.model, "batch": f"{shape[0]}x{shape[1]}", "format": dtype}
         row |= {"times as fast": processes.ratio(ours, theirs, self.warmup)}
         row |= {"by CPU time": processes.ratio(ours, theirs, self.warmup, CPU)}
-        met = row["times as fast"]["median"] >= (FASTER_ON_GPU if setting.gpu else FASTER[dtype])
         speeds = [shape[0] / side.median(WALL, self.warmup) for side in sides]
         flops = [row_flops(self.model, shape), their_row_flops(self.model, shape)]
         used = [speed * each / peak for speed, each in zip(speeds, flops, strict=True)]
@@ -169,7 +148,7 @@ class Comparison:
         row |= {"GFLOPs a row, ours": round(flops[0] / 1e9, 1), "GFLOPs a row, theirs": round(flops[1] / 1e9, 1)}
         row |= {"utilisation, ours": round(used[0], 2), "utilisation, theirs": round(used[1], 2)}
         row |= {f"peak MiB, {name}": round(side.rounds[-1][PEAK]) for name, side in zip(SIDES, sides, strict=True)}
-        return row | {"met": met and (not setting.gpu or used[0] >= UTILISATION.get(self.model, 0))}
+        return row | {"met": row["times as fast"]["median"] >= FASTER[dtype]}
 
 
 def our_product(setting: Setting, rows: int, width: int) -> Step:
@@ -188,87 +167,52 @@ def their_product(setting: Setting, rows: int, width: int) -> Step:
     import torch
 
     torch.set_num_threads(setting.threads)
-    place, kind = torch.device(setting.place), getattr(torch, setting.dtype)
-    left, right = (torch.randn(size, width, device=place, dtype=kind) for size in (rows, width))
+    left, right = (torch.randn(size, width, dtype=getattr(torch, setting.dtype)) for size in (rows, width))
     return lambda _: float((left @ right)[0, 0])
 
 
 def fastest_product(setting: Setting, times: int = 20) -> tuple[float, float]:
     """Operations a second of the fastest of some large products, in XLA and in PyTorch: what this machine reaches."""
-    sizes = (8192, 8192) if setting.gpu else (1024, 3072)
+    sizes = (1024, 3072)
     sides = [StepProcess(make, setting, *sizes) for make in (our_product, their_product)]
     take_turns(sides, range(times))
     ours, theirs = (2 * sizes[0] * sizes[1] ** 2 / min(row[WALL] for row in side.rounds) for side in sides)
     return ours, theirs
 
 
-def missing_gpu() -> str:
-    """Which of the two libraries sees no GPU; empty if both do."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return f"torch {torch.__version__} sees no GPU; install a build of it for CUDA"
-    program = [sys.executable, "-c", "import jax; jax.devices()"]
-    done = subprocess.run(program, env=os.environ | {"JAX_PLATFORMS": "cuda"}, capture_output=True, text=True)
-    return f"jax sees no GPU ({done.stderr.strip().splitlines()[-1]}); install jax[cuda12]" if done.returncode else ""
-
-
 def main() -> None:
     """Measure every model and write the result."""
-    gpu = "--gpu" in sys.argv
-    parser = results.parser("train_step_gpu" if gpu else "train_step", __doc__)
+    parser = results.parser("train_step", __doc__)
     parser.add_argument("--models", default=",".join(MODELS), help="(default: %(default)s)")
-    parser.add_argument("--gpu", action="store_true", help="bfloat16, torch.compile, and the shapes for a GPU")
-    dtype, batch = ("bfloat16", ON_GPU) if gpu else ("float32", ON_CPU)
-    parser.add_argument("--dtype", default=dtype, help="number formats of products (default: %(default)s)")
+    parser.add_argument("--dtype", default="float32", help="number formats of products (default: %(default)s)")
     parser.add_argument(
-        "--shapes", default=batch, help="rows, tokens and masked tokens of the batches (default: %(default)s)"
+        "--shapes", default=SHAPE, help="rows, tokens and masked tokens of the batches (default: %(default)s)"
     )
-    results.add_numbers(parser, rounds=5, warmup=2, threads=2, together=1)
+    results.add_numbers(parser, rounds=5, warmup=2, threads=2)
     args = parser.parse_args()
     models = _names(parser, "models", args.models, MODELS)
     formats = _names(parser, "dtype", args.dtype, get_args(Format))
     shapes = [_shape(parser, text) for text in args.shapes.split(",")]
-    if min(args.warmup, args.together) < 1:
-        parser.error("--warmup and --together must be at least 1")
-    if gpu and formats != ["bfloat16"]:
-        parser.error(f"--gpu computes in bfloat16, not in {args.dtype}: leave --dtype out")
+    if args.warmup < 1:
+        parser.error("--warmup must be at least 1")
     os.environ["JAX_PLATFORMS"] = "cpu"  # of this process, which only counts operations
-    if gpu and (reason := missing_gpu()):
-        parser.error(f"--gpu: {reason}")
-    settings = [Setting(args.threads, gpu, cast(Format, dtype)) for dtype in formats]
+    settings = [Setting(args.threads, cast(Format, dtype)) for dtype in formats]
     # Read now, as the checkout may change while it is measured.
     context = [results.packages("jax", "jaxlib", "torch", "transformers"), f"commit {results.commit()}"]
+    context.append(f"{args.threads} threads")
     reached, peaks = [], {}
     for setting in settings:
         ours, theirs = fastest_product(setting)
         reached.append({"format": setting.dtype} | _gflops({"XLA": ours, "PyTorch": theirs}))
         peaks[setting.dtype] = max(ours, theirs)
-    if gpu:
-        import torch
-
-        from bertzoo.train import progress
-
-        context.append(torch.cuda.get_device_name())
-        if sheet := progress.peak_flops(torch.cuda.get_device_name()):
-            reached[0] |= _gflops({"data sheet": sheet})
-            peaks["bfloat16"] = sheet
-    else:
-        context.append(f"{args.threads} threads")
-    rows, gains, waiting = [], [], list(itertools.product(models, shapes))
-    while waiting:
-        wave, waiting = waiting[: args.together], waiting[args.together :]
-        comparisons = [Comparison(*case, settings, args.rounds, args.warmup) for case in wave]
-        for comparison in comparisons:
-            comparison.wait()
-        for comparison in comparisons:
-            for row in comparison.rows(peaks):
-                print(
-                    f"{row['model']}, {row['batch']}, {row['format']}: {row['times as fast']} times as fast", flush=True
-                )
-                rows.append(row)
-            if set(formats) == {"float32", "bfloat16"}:
-                gains.append(comparison.gain())
+    rows, gains = [], []
+    for model, shape in itertools.product(models, shapes):
+        comparison = Comparison(model, shape, settings, args.warmup)
+        for row in comparison.rows(args.rounds, peaks):
+            print(f"{row['model']}, {row['batch']}, {row['format']}: {row['times as fast']} times as fast", flush=True)
+            rows.append(row)
+        if set(formats) == {"float32", "bfloat16"}:
+            gains.append(comparison.gain())
     tables = {"steps": rows} | ({"formats": gains} if gains else {}) | {"products": reached}
     results.write(args.out, context, tables)
 
@@ -284,7 +228,7 @@ def _shape(parser: argparse.ArgumentParser, text: str) -> Shape:
     """Rows, tokens of a row and masked tokens of a row in a text such as 8x128x20."""
     parts = text.split("x")
     if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts) or int(parts[2]) >= int(parts[1]):
-        parser.error(f"--shapes: {text} is not rows, tokens and fewer masked tokens; write them as {ON_CPU}")
+        parser.error(f"--shapes: {text} is not rows, tokens and fewer masked tokens; write them as {SHAPE}")
     rows, tokens, masked = map(int, parts)
     return rows, tokens, masked
 

@@ -1,7 +1,6 @@
 """benchmarks/speed/train_step.py: both sides train the same objective, step by step in turns; no time is asserted."""
 
 import math
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,6 @@ def test_both_sides_learn_one_batch(monkeypatch):
     assert first == pytest.approx([math.log(train_step.VOCABULARY)] * 2, abs=0.2)
     assert all(before - after > 0.5 for before, after in zip(first, last, strict=True))
     assert last[0] == pytest.approx(last[1], abs=0.5)
-
-
-def test_both_electras_start_with_the_same_loss(monkeypatch):
-    """A generator at the vocabulary's logarithm, and fifty times a discriminator at one bit."""
-    monkeypatch.setattr(processes, "limit_jax", lambda setting: None)
-    shape = (8, 16, 4)
-    for make in (train_step.our_step, train_step.their_step):
-        loss = make("electra_small", processes.Setting(2), shape)(train_step.random_batch(*shape, seed=0))
-        assert loss == pytest.approx(math.log(train_step.VOCABULARY) + 50 * math.log(2), abs=3)
 
 
 def test_a_stage_of_a_transfer(monkeypatch):
@@ -88,68 +78,10 @@ def test_both_implementations_have_equal_parameter_counts(model: str):
     assert sum(theirs.values()) == ours, [name for name in theirs if "layer" not in name]
 
 
-def test_a_stage_learns_as_much_on_either_side():
-    """As many parameters at each rate, by the same weights."""
-    from bertzoo.runs.experiments import build_experiment
-    from bertzoo.train.state import shapes_of
-
-    recipe = transfer_stage.recipe_of(8, 32, 4)
-    setup, ours, theirs = build_experiment(recipe).setups[transfer_stage.LAYER - 1], Counter(), Counter()
-    for name, leaf in shapes_of(setup.objective).items():
-        ours[setup.rates(name)] += math.prod(leaf.shape)
-    for name, leaf in transfer_stage.their_network().named_parameters():
-        theirs[transfer_stage.their_rate(name) * leaf.requires_grad] += leaf.numel()
-    assert {**theirs, 0.0: 0} == {**ours, 0.0: 0} and len(theirs) == 3
-    assert recipe.knowledge.weights == transfer_stage.WEIGHTS and recipe.model.layers == transfer_stage.LAYERS
-
-
 def _cut(recipe: Any) -> Any:
     from dataclasses import replace
 
     return replace(recipe, model=replace(recipe.model, layers=2), teacher=replace(recipe.teacher, layers=2))
-
-
-@pytest.mark.parametrize("gpu", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_their_step_has_the_format_and_is_compiled_for_a_gpu(gpu: bool, dtype: Any, monkeypatch):
-    """On a processor in the GPU's place."""
-    import torch
-
-    compiled, seen = [], []
-    monkeypatch.setattr(processes.Setting, "place", "cpu")
-    monkeypatch.setattr(torch, "compile", lambda network: compiled.append(network) or network)
-
-    class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.map = torch.nn.Linear(4, 1)
-
-        def forward(self, ids: Any) -> Any:
-            made = self.map(ids.float())
-            seen.append(made.dtype)
-            return {"loss": made.float().mean()}
-
-    network = Network()
-    step = processes.torch_step(network, 1.0, processes.Setting(1, gpu, dtype), lr=1.0)
-    losses = [step({"ids": np.ones((2, 4), np.int32)}) for _ in range(2)]
-    assert losses[1] < losses[0] and network.map.weight.dtype == torch.float32
-    assert seen == [getattr(torch, dtype)] * 2 and compiled == [network] * gpu
-
-
-@pytest.mark.parametrize("model", ["electra_small", "mobilebert_transfer"])
-def test_their_layers_compile_to_one_graph(model: str, monkeypatch):
-    """So that torch.compile has all of it: sampling, and the states and maps that a transfer stage takes out."""
-    import torch
-
-    monkeypatch.setattr(transfer_stage, "LAYER", 2)
-    peer = huggingface
-    batch = train_step.random_batch(2, 8, 3, seed=0)
-    read = transfer_stage.inputs(batch)
-    if model == "electra_small":
-        read = {name: batch[name] for name in ("input_ids", "masked_positions", "masked_ids")}
-    given = {name: torch.from_numpy(array).long() for name, array in read.items()}
-    explained: Any = torch._dynamo.explain(peer.network(model))(**given)
-    assert explained.graph_break_count == 0, explained.break_reasons
 
 
 def test_their_operations_are_of_every_position():
