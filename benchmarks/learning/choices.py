@@ -19,7 +19,3 @@ def main() -> None:
     if run_arms(CHOICES, args):
         runs = [finished(arm, args.tflops, args.runs) for arm in CHOICES]
         results.write(args.out, describe(args, runs), {"training": [choice_row(run) for run in runs]})
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import bertzoo
+from benchmarks.lib.program import bertzoo, evaluate, litert_file
 from bertzoo.core import atomic
 from bertzoo.finetuning.embedding_scores import read_retrieval, retrieval_scores
 
@@ -29,8 +29,7 @@ def score(model: Path, runs: Path, task: str, folder: Path) -> float:
     """The score of a model or a file on a task, in points; a file in `runs` keeps it."""
     file = runs / f"{model.name} {changed(model)} {task} {name_of(folder)}.json"
     if not file.exists():
-        words = ("evaluate", str(model), f"--task={task}", f"--data_dir={folder}", "--json")
-        atomic.write_json(file, json.loads(bertzoo(*words)))
+        atomic.write_json(file, evaluate(model, f"--task={task}", f"--data_dir={folder}"))
     return json.loads(file.read_text(encoding="utf-8"))["score"]
 
 
@@ -42,9 +41,7 @@ def changed(model: Path) -> int:
 def int8_file(model: Path, runs: Path) -> Path:
     """The model's int8 file, made if it is missing."""
     file = runs / f"{model.name} {changed(model)}.tflite"
-    if not file.exists():
-        bertzoo("convert", str(model), str(file), "--to=litert", f"--precision={INT8}", f"--lengths={LENGTH},64")
-    return file
+    return litert_file(model, file, f"--precision={INT8}", f"--lengths={LENGTH},64")
 
 
 def bm25(folder: Path) -> float:
@@ -129,11 +126,10 @@ def draw(rows: Sequence[dict[str, Any]], out: Path) -> None:
 
 def main() -> None:
     """Measure the models, write the result and draw it."""
-    parser = results.parser("embeddings", __doc__)
+    parser = results.parser("embeddings", __doc__, "runs/embeddings")
     parser.add_argument("models", type=Path, nargs="+", help="the teacher and its students")
     parser.add_argument("--sts", type=Path, required=True, help="GLUE's folder of STS-B")
     parser.add_argument("--retrieval", type=Path, nargs="+", default=[], help="folders of corpora, queries and qrels")
-    parser.add_argument("--runs", type=Path, default=Path("runs/embeddings"), help="(default: %(default)s)")
     parser.add_argument("--seeds", type=Path, nargs="+", default=[], help="runs of several seeds at equal time")
     results.add_numbers(parser, rows=100, rounds=20)
     args = parser.parse_args()
@@ -149,7 +145,3 @@ def main() -> None:
     results.write(
         args.out, context, {"models": [*rows, lexical], "seeds": [seeds_row(run, measured) for run in args.seeds]}
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -12,10 +12,9 @@ import random
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 
 from benchmarks.lib import results
-from benchmarks.lib.program import bertzoo, finetune
+from benchmarks.lib.program import evaluate, finetune, litert_file
 
 LOCALES = ["en_GB", "en_US", "de_DE", "fr_FR", "es_ES"]
 FIELDS = {
@@ -53,8 +52,8 @@ The screen is broken, as you can see in the picture.""".splitlines()
 OPTIONS = ["--task=own", "--own.kind=entities", "--max_length=64", "--seeds=1", "--optimizer.learning_rate=2e-4"]
 
 
-def letters(templates: Sequence[str], count: int, seed: int, most: int = 4) -> list[dict]:
-    """Texts of one to `most` sentences, with the spans of what was filled in."""
+def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
+    """Texts of one to four sentences, with the spans of what was filled in."""
     from faker import Faker  # pyright: ignore[reportMissingImports]
 
     draw, fakes = random.Random(seed), [Faker(locale) for locale in LOCALES]
@@ -63,7 +62,7 @@ def letters(templates: Sequence[str], count: int, seed: int, most: int = 4) -> l
     made = []
     for _ in range(count):
         fake, text, spans = draw.choice(fakes), "", []
-        for template in draw.sample(templates, draw.randint(1, most)):
+        for template in draw.sample(templates, draw.randint(1, 4)):
             for part in re.split(r"\{(\w+)\}", (" " if text else "") + template):
                 value = part
                 if part in FIELDS:
@@ -75,26 +74,10 @@ def letters(templates: Sequence[str], count: int, seed: int, most: int = 4) -> l
     return made
 
 
-def litert_files(run: Path, length: int) -> dict[str, Path]:
-    """Convert a run to files beside it, unless they are there, and return them by the names of the table's rows."""
-    found = {}
-    for precision in ("fp32", "int8-dynamic"):
-        found[f"LiteRT file, {precision}"] = file = run.with_name(f"{precision}.tflite")
-        if not file.exists():
-            bertzoo("convert", str(run), str(file), "--to=litert", f"--lengths={length}", f"--precision={precision}")
-    return found
-
-
-def scores(path: Path, file: Path) -> dict[str, float]:
-    """A model's scores for the texts of a file, which has the columns of its training."""
-    return json.loads(bertzoo("evaluate", str(path), f"--input={file}", "--json"))["scores"]["test"]
-
-
 def main() -> None:
     """Write the letters, fine-tune, convert, and write the scores; unknown options are passed to the run."""
-    parser = results.parser("entities", __doc__)
+    parser = results.parser("entities", __doc__, "runs/entities")
     parser.add_argument("--model", required=True, help="a model that bertzoo finetune --from reads")
-    parser.add_argument("--runs", type=Path, default=Path("runs/entities"), help="where the run is kept")
     results.add_numbers(parser, train=1200, test=300)
     args, more = parser.parse_known_args()
     args.runs.mkdir(parents=True, exist_ok=True)
@@ -105,10 +88,14 @@ def main() -> None:
     run = args.runs / "run"
     words = [*OPTIONS, *more, f"--from={args.model}", f"--data_dir={args.runs}"]
     learnt = finetune(words, run)
-    models = {"the run, float32": run, **litert_files(run, 64)}
+    models = {"the run, float32": run}
+    for precision in ("fp32", "int8-dynamic"):
+        file, options = args.runs / f"{precision}.tflite", ("--lengths=64", f"--precision={precision}")
+        models[f"LiteRT file, {precision}"] = litert_file(run, file, *options)
     rows = []
     for name, path in models.items():
-        known, new = (scores(path, args.runs / f"{split}.jsonl") for split in ("dev", "test"))
+        files = [args.runs / f"{split}.jsonl" for split in ("dev", "test")]
+        known, new = (evaluate(path, f"--input={file}")["scores"]["test"] for file in files)
         cells = {"model": name, "MB": round(path.stat().st_size / 1e6, 1) if path.is_file() else None}
         cells |= {"F1, known sentences": round(known["entity_f1"], 1), "F1, new sentences": round(new["entity_f1"], 1)}
         cells |= {figure: round(new[f"entity_{figure}"], 1) for figure in ("precision", "recall")}
@@ -116,7 +103,3 @@ def main() -> None:
     sizes = f"{learnt['model']['kind']}, {learnt['model']['parameters'] / 1e6:.1f} M parameters"
     context = [sizes, f"{args.train:,} letters, 3 epochs", results.packages("faker"), f"commit {results.commit()}"]
     results.write(args.out, context, {"scores": rows})
-
-
-if __name__ == "__main__":
-    main()

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import finetune
+from benchmarks.lib.program import finetune, options_of
 from bertzoo.tasks.glue import GLUE
 
 SHARED = ["--epochs=3", "--batch_size=16", "--max_length=128", "--optimizer.learning_rate=5e-5"]
@@ -44,9 +44,7 @@ def row(task: str, examples: int, metric: str, ours: list[float], theirs: list[f
 
 def words_of(task: str, data: str, seeds: int, more: Sequence[str]) -> list[str]:
     """The options of a task's runs; options of other tasks are left out."""
-    of_task = [word.replace(f"--{task}.", "--", 1) for word in more if word.startswith(f"--{task}.")]
-    everywhere = [word for word in more if not any(word.startswith(f"--{other}.") for other in GLUE)]
-    return [f"--task={task}", f"--data_dir={data}", f"--seeds={seeds}", *SHARED, *everywhere, *of_task]
+    return [f"--task={task}", f"--data_dir={data}", f"--seeds={seeds}", *SHARED, *options_of(task, GLUE, more)]
 
 
 class TransformersSide:
@@ -193,12 +191,11 @@ def compare(task: str, ours: dict[str, Any], theirs: list[dict[str, dict[str, fl
 
 def main() -> None:
     """Run both sides of every task and write the result."""
-    parser = results.parser("glue", __doc__)
+    parser = results.parser("glue", __doc__, "runs/glue_beside")
     parser.add_argument("--model", required=True, help="a Hugging Face directory")
     parser.add_argument("--data", required=True, help="the folder of GLUE's folders")
     parser.add_argument("--tasks", default="cola,mrpc,stsb,sst2", help="(default: %(default)s)")
     results.add_numbers(parser, seeds=5)
-    parser.add_argument("--runs", type=Path, default=Path("runs/glue_beside"), help="where the runs are kept")
     args, more = parser.parse_known_args()
     rows, sizes = [], {}
     for task in args.tasks.split(","):

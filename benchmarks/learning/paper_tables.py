@@ -303,7 +303,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     (head, *rows), notes = build_table(PAPER_TABLES[table], fitting[table])
     print(f"## {PAPER_TABLES[table].title}", tables.markdown(head, rows), sep="\n\n")
     print("", *(f"- {note}" for note in notes), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

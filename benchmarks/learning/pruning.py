@@ -162,8 +162,7 @@ def _size(sizes: dict[str, int], layer: int, letter: str) -> int:
 
 def main() -> None:
     """Train what is not trained yet, write the result and copy the first seed's picture."""
-    parser = results.parser("pruning", __doc__)
-    parser.add_argument("--runs", type=Path, default=Path("runs/pruning"), help="where the runs are kept")
+    parser = results.parser("pruning", __doc__, "runs/pruning")
     results.add_numbers(parser, seeds=3, jobs=1, before=BEFORE)
     parser.add_argument("--below", type=float, default=BELOW, help="nats below the unigram entropy (default: 1)")
     args = parser.parse_args()

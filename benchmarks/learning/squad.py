@@ -6,8 +6,6 @@ One run has a learning rate of 0 and shows what the fresh head scores; the other
 Fails if the first has an F1 of 10 or more, or the second less than 40.
 """
 
-from pathlib import Path
-
 from benchmarks.lib import results
 from benchmarks.lib.program import finetune
 
@@ -21,10 +19,9 @@ TARGETS = {"untrained": (0, 10), "trained": (40, 100)}  # F1
 
 def main() -> None:
     """Run both and write the result; unknown options are passed to both."""
-    parser = results.parser("squad", __doc__)
+    parser = results.parser("squad", __doc__, "runs/squad")
     parser.add_argument("--model", required=True, help="a model that bertzoo finetune --from reads")
     parser.add_argument("--data", required=True, help="SQuAD's training file")
-    parser.add_argument("--runs", type=Path, default=Path("runs/squad"), help="where the runs are kept")
     args, more = parser.parse_known_args()
     rows, model = [], {}
     for name, options in RUNS.items():

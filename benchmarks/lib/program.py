@@ -5,13 +5,14 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from bertzoo.core import atomic
+from bertzoo.export.companions import companions
 
 
 def bertzoo(*words: str) -> str:
@@ -26,11 +27,38 @@ def finetune(words: Sequence[str], run: Path, config: str = "finetune") -> dict[
     return json.loads((run / "results.json").read_text(encoding="utf-8"))
 
 
+def evaluate(model: Path, *options: str) -> dict[str, Any]:
+    """What `bertzoo evaluate` prints of a model or a file, as JSON."""
+    return json.loads(bertzoo("evaluate", str(model), *options, "--json"))
+
+
+def litert_file(model: Path, file: Path, *options: str) -> Path:
+    """A model's LiteRT file, which `bertzoo convert` writes and scores if it is missing."""
+    if not file.exists():
+        print(f"{file}: bertzoo converts", flush=True)
+        bertzoo("convert", str(model), str(file), "--to=litert", *options)
+    return file
+
+
+def card(file: Path) -> dict[str, Any]:
+    """What `bertzoo convert` wrote of a file in the JSON beside it."""
+    return json.loads(file.with_name(companions(file)[0]).read_text(encoding="utf-8"))
+
+
+def options_of(name: str, others: Iterable[str], options: Sequence[str]) -> list[str]:
+    """The options of one of several runs: those that start with its name, as --NAME.option, and those of all runs.
+
+    others: the names of all runs.
+    """
+    shared = [word for word in options if not word.startswith(tuple(f"--{other}." for other in others))]
+    return shared + [word.replace(f"--{name}.", "--", 1) for word in options if word.startswith(f"--{name}.")]
+
+
 def heldout(run: Path, *options: str) -> dict[str, Any]:
     """A run's figures on all held-out text, by `bertzoo evaluate`; heldout.json in the run keeps them."""
     file = run / "heldout.json"
     if not file.exists():
-        atomic.write_json(file, json.loads(bertzoo("evaluate", str(run), *options, "--json")))
+        atomic.write_json(file, evaluate(run, *options))
     return json.loads(file.read_text(encoding="utf-8"))
 
 

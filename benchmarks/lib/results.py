@@ -18,10 +18,15 @@ DATA = Path(__file__).parents[2] / "docs" / "data"
 EXTENSIONS = ("amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2")
 
 
-def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """A parser that shows a module's docstring and has --out, by default docs/data/NAME.json."""
+def parser(name: str, doc: str | None, runs: str = "") -> argparse.ArgumentParser:
+    """A parser that shows a module's docstring and has --out, by default docs/data/NAME.json.
+
+    runs: the default of --runs; "" for a benchmark without runs.
+    """
     options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--out", type=Path, default=DATA / f"{name}.json", help="the result (default: %(default)s)")
+    if runs:
+        options.add_argument("--runs", type=Path, default=Path(runs), help="where finished work is kept")
     return options
 
 

@@ -276,9 +276,8 @@ def versions(python: str, *names: str) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = results.parser("converters", __doc__)
+    parser = results.parser("converters", __doc__, "runs/phone")
     parser.add_argument("--peer", required=True, metavar="PYTHON", help="a Python with litert-torch")
-    parser.add_argument("--runs", type=Path, default=Path("runs/phone"), help="where files and rounds are kept")
     parser.add_argument("--models", default=",".join(MODELS), help="(default: %(default)s)")
     results.add_numbers(parser, rounds=12, each=5)
     parser.add_argument("--sst2", type=Path, metavar="DIR", help="the folder of SST-2")

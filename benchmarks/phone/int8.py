@@ -9,53 +9,30 @@ model is their teacher. Finished work is kept.
 Fails if the files of trained int8 have a median more than half a point below the float32 runs'.
 """
 
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import bertzoo, finetune
-from bertzoo.export.companions import companions
+from benchmarks.lib.program import card, finetune, litert_file, options_of
+from benchmarks.phone.task_scores import calibration_texts
 from bertzoo.tasks.glue import GLUE
 
-FOLDERS = {"sst2": "SST-2", "mrpc": "MRPC", "cola": "CoLA", "stsb": "STS-B", "rte": "RTE", "qnli": "QNLI"}
-TEXTS = 100  # training examples that set the scales
 LOST = 0.5  # target: points, as in MobileBERT's Table 6
-
-
-def options_of(task: str, data: Path, more: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Options of the task's runs, and those that its int8 runs have too."""
-    of_task = [word.replace(f"--{task}.", "--", 1) for word in more if word.startswith(f"--{task}.")]
-    shared = [word for word in more if not word.startswith(tuple(f"--{name}." for name in (*FOLDERS, "int8")))]
-    int8 = [word.replace("--int8.", "--", 1) for word in more if word.startswith("--int8.")]
-    common = [f"--task={task}", f"--data_dir={data / FOLDERS[task]}", *shared, *of_task]
-    return common, ["--quantise=int8", *int8]
-
-
-def texts(task: str, data: Path, file: Path) -> Path:
-    """A file of the first training examples, as --calibration reads them."""
-    examples = GLUE[task].read("train", str(data / FOLDERS[task])).examples[:TEXTS]
-    pairs = [(" ".join(text.split()) for text in (one.text_a, one.text_b) if text) for one in examples]
-    file.write_text("\n".join("\t".join(pair) for pair in pairs), encoding="utf-8")
-    return file
 
 
 def file_scores(model: Path, calibration: Path) -> dict[str, float]:
     """Mean scores in points of a seed's model ("model") and of its int8-static file ("file")."""
-    file = model.with_name("static.tflite")
-    if not file.exists():
-        print(f"{file}: bertzoo converts and scores", flush=True)
-        options = ["--to=litert", "--precision=int8-static", "--examples=0", f"--calibration={calibration}"]
-        bertzoo("convert", str(model), str(file), *options)
-    scores = json.loads(file.with_name(companions(file)[0]).read_text(encoding="utf-8"))["scores"]
+    options = ["--precision=int8-static", "--examples=0", f"--calibration={calibration}"]
+    scores = card(litert_file(model, model.with_name("static.tflite"), *options))["scores"]
     return {side: statistics.fmean(scores[side].values()) for side in ("model", "file")}
 
 
 def row(task: str, data: Path, model: str, runs: Path, seeds: int, more: Sequence[str]) -> dict[str, Any]:
     """A task's row: median, least and greatest score over the seeds, and what the medians lose."""
-    common, int8 = options_of(task, data, more)
+    common = [f"--task={task}", f"--data_dir={data}", *options_of(task, (*GLUE, "int8"), more)]
+    int8 = ["--quantise=int8", *(word.replace("--int8.", "--", 1) for word in more if word.startswith("--int8."))]
     plain = runs / f"{task}-float32"
     finetune([*common, f"--from={model}", f"--seeds={seeds}"], plain)
     pairs = []
@@ -65,7 +42,7 @@ def row(task: str, data: Path, model: str, runs: Path, seeds: int, more: Sequenc
         # Seed 0 draws the same training examples as for the float32 run.
         finetune([*common, *int8, *teacher, f"--from={first}", "--keep_head=true", "--seed=0", "--seeds=1"], trained)
         pairs.append((first, trained / "seed-0" / "model"))
-    calibration = texts(task, data, runs / f"{task}.txt")
+    calibration = calibration_texts(GLUE[task], str(data), runs / f"{task}.txt")
     before, after = ([file_scores(model, calibration) for model in models] for models in zip(*pairs, strict=True))
     points = {
         "float32": [scores["model"] for scores in before],
@@ -86,12 +63,11 @@ def row(task: str, data: Path, model: str, runs: Path, seeds: int, more: Sequenc
 
 def main() -> None:
     """Train, convert and score, and write the result."""
-    parser = results.parser("int8", __doc__)
+    parser = results.parser("int8", __doc__, "runs/int8")
     parser.add_argument("--model", required=True, help="the model that is fine-tuned")
     parser.add_argument("--data", required=True, type=Path, help="the folder of GLUE's folders")
-    parser.add_argument("--tasks", default="sst2,mrpc", help=f"of {', '.join(FOLDERS)} (default: %(default)s)")
+    parser.add_argument("--tasks", default="sst2,mrpc", help="(default: %(default)s)")
     results.add_numbers(parser, seeds=5)
-    parser.add_argument("--runs", type=Path, default=Path("runs/int8"), help="where the runs are kept")
     args, more = parser.parse_known_args()
     args.runs.mkdir(parents=True, exist_ok=True)
     rows = [row(task, args.data, args.model, args.runs, args.seeds, more) for task in args.tasks.split(",")]

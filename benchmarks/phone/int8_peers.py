@@ -117,9 +117,8 @@ def score_rows(run: Path, files: Files) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Make missing files, measure missing rounds, and write the result."""
-    parser = results.parser("int8_peers", __doc__)
+    parser = results.parser("int8_peers", __doc__, "runs/phone")
     parser.add_argument("--peer", required=True, metavar="PYTHON", help="a Python with the peers' packages")
-    parser.add_argument("--runs", type=Path, default=Path("runs/phone"), help="where files and rounds are kept")
     parser.add_argument("--models", default=",".join(MODELS), help="(default: %(default)s)")
     parser.add_argument("--scored", type=Path, metavar="RUN", help="a fine-tuning run whose files are scored, too")
     results.add_numbers(parser, rounds=12, each=5)

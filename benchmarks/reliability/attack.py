@@ -76,8 +76,7 @@ def recorded(file: Path, settings: Mapping[str, Any], attack: Callable[[], list[
 
 def main() -> None:
     """Attack what has not been attacked, and write the result; exits with 1 if there is a fault."""
-    parser = results.parser("reliability", __doc__)
-    parser.add_argument("--runs", type=Path, default=Path("runs/reliability"), help="where the runs are kept")
+    parser = results.parser("reliability", __doc__, "runs/reliability")
     parser.add_argument("--only", choices=("kills", "members", "inputs"), help="run and record one part (default: all)")
     results.add_numbers(parser, kills=100, inputs=5000, seed=0)
     args = parser.parse_args()
