@@ -53,9 +53,9 @@ def test_every_helper_and_data_file_is_reached(tree: Tree) -> None:
     """A change of a file below tests/ selects the tests that use it."""
     texts = {path: (ROOT / path).read_text() for path in tree.files if re.fullmatch(r"tests/.*\.py", path)}
     del texts["tests/test_landing.py"]
-    programs_and_ledger = {"tests/golden/__main__.py", "tests/golden/make_golden.py", landing.LEDGER}
+    program_and_ledger = {"tests/golden/__main__.py", landing.LEDGER}
     files = {path for path in tree.files if re.match(r"tests/(?!.*/?(test_\w+|conftest)\.py)", path)}
-    for file in sorted(files - programs_and_ledger):
+    for file in sorted(files - program_and_ledger):
         stem, folder = Path(file).stem, str(Path(file).parent)
         users = [path for path, text in texts.items() if path != file and (stem in text or Path(folder).name in text)]
         users.sort(key=lambda path: (stem not in texts[path], not path.startswith(folder)))  # likely ones first

@@ -3,7 +3,7 @@
 usage: python -m tests.golden [CONFIG …]    # only these shipped configs; default: all, which takes minutes
 
 Run it after a change that is meant to move parameters or to change compiled programs, read the difference, and say so
-in the commit. The .npz files have another source and a script of their own: torch and transformers (make_golden.py).
+in the commit. The .npz files are from torch and transformers, and stay as they are.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Forward, loss, gradients and one optimiser step equal Hugging Face's and torch's to 1e-5 of each tensor's maximum.
 
-tests/golden/make_golden.py makes the files, in float64 and with every tensor randomised.
+tests/golden/make_golden.py of commit e91f9b92 made the files, in float64 and with every tensor randomised.
 """
 
 import json
@@ -182,7 +182,7 @@ def check_gradients(g: Golden, gradients: Any) -> None:
 
 @pytest.mark.parametrize("kind", quick(KINDS, "bert"))  # the step knows no more of a model than its names
 def test_a_step_of_the_optimizers(kind: str) -> None:
-    """One step of torch's AdamW, and Google's LAMB as make_golden.py writes it, from the reference's gradients."""
+    """One step of torch's AdamW, and Google's LAMB as released, from the reference's gradients."""
     g = golden(kind)
     adamw = optim.AdamW(clip_norm=0.0, schedule=CONSTANT, **g.settings["adamw"])
     lamb = optim.Lamb(variant="google", schedule=CONSTANT, **g.settings["lamb"])

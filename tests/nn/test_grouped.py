@@ -1,4 +1,4 @@
-"""Grouped equals torch's Conv1d (tests/golden/make_golden.py), the equation in numpy, and its other lowering."""
+"""Grouped equals torch's Conv1d (tests/golden/grouped.npz), the equation in numpy, and its other lowering."""
 
 import json
 from collections.abc import Callable

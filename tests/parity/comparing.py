@@ -1,20 +1,18 @@
-"""Helpers of live comparisons: required packages, tolerances, one pass through both models."""
+"""Helpers of live comparisons: required packages and tolerances."""
 
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import flax.traverse_util
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 TOLERANCE = 1e-5
-OUTPUTS = ("hidden_states", "attentions", "pooled", "masked_logits", "sentence_logits")
 
 
 def needs(*packages: str) -> None:
@@ -60,46 +58,3 @@ def tree(leaves: Mapping[str, np.ndarray]) -> Any:
     return flax.traverse_util.unflatten_dict(
         {path: jnp.asarray(value, jnp.float32) for path, value in leaves.items()}, sep="/"
     )
-
-
-def assert_gradients_close(found: Any, expected: Mapping[str, np.ndarray], tolerance: float = TOLERANCE) -> None:
-    """Each gradient as `assert_close` has it; a key bias's, zero on paper, is measured by the query bias's."""
-    leaves = {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(found).items()}
-    assert leaves.keys() == expected.keys()
-    for path, gradient in expected.items():
-        # A softmax is invariant to a constant added to all of its inputs.
-        scale = np.abs(expected[path.replace("attention/key/bias", "attention/query/bias")]).max()
-        assert_close(leaves[path], gradient, path, float(scale), tolerance)
-
-
-def assert_same_model(
-    theirs: Any,
-    convert: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
-    objective: Any,
-    batch: Mapping[str, np.ndarray],
-    *,
-    outputs: Sequence[str] = OUTPUTS,
-    tolerance: float = TOLERANCE,
-) -> None:
-    """The outputs, the loss and the gradients of a masked language model, theirs in torch and ours of `objective`.
-
-    convert: their state dictionary, and their gradients, under our names.
-    """
-    expected = theirs(batch)
-    expected["loss"].backward()
-    named = dict(theirs.model.named_parameters())
-    params = convert({name: tensor.detach().numpy() for name, tensor in named.items()})
-    gradients = convert({name: tensor.grad.numpy() for name, tensor in named.items()})
-
-    @jax.jit
-    def ours(params):
-        inputs = [batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
-        output = objective.model.apply({"params": params}, *inputs)
-        sums, _ = objective(params, None, batch, None)
-        return sum(sums[term] / weight for term, weight in objective.weights(batch).items()), output
-
-    (loss, output), grads = jax.value_and_grad(ours, has_aux=True)(tree(params))
-    assert_close(loss, expected["loss"].detach(), "loss", tolerance=tolerance)
-    for name in outputs:
-        assert_output_close(getattr(output, name), expected[name].detach(), name, tolerance)
-    assert_gradients_close(grads, gradients, tolerance)
