@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from messages import mentioning
 
-from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking, mask
 from bertzoo.data.rng import fold, fold_arrays, uniform
 from bertzoo.data.tokenizers.vocabulary import Specials
@@ -235,19 +233,3 @@ def test_rows_without_candidates_are_left_alone():
         out = apply({**empty, "attention_mask": np.array([[1, 0, 0], [1, 1, 0]], np.int32)}, Masking(kind=kind), 2)
         assert not out["masked_weights"].any()
         np.testing.assert_array_equal(out["input_ids"], empty["input_ids"])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"share": 0.0}, ("share", 0.0)),
-        ({"mask_share": 0.9, "random_share": 0.2}, ("mask_share", 0.9, "random_share", 0.2)),
-        ({"random_share": -0.1}, ("random_share", -0.1)),
-        ({"max_span": 3}, ("max_span", 3, "'token'")),
-        ({"kind": "span", "max_span": -1}, ("max_span", -1)),
-        ({"kind": "span", "max_span": 1001}, ("max_span", 1001, 1000)),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(ConfigError, match=mentioning(*message)):
-        Masking(**options)  # pyright: ignore[reportArgumentType]

@@ -161,18 +161,3 @@ def test_a_config_file_has_tables_of_parts(tmp_path):
         MixturePart(source="tfds:c4/en", text_field="text", weight=0.01),
         MixturePart(source="w", text_field="text"),
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({"source": "mixture"}, ("mixture", "parts")),
-        ({"mixture": ({"source": "a"}, {"source": "a"})}, ("'a'", "twice")),
-        ({"mixture": ({"source": "a", "weight": 0.0},)}, ("weight", 0.0, "'a'")),
-        ({"mixture": ({"source": "a", "weight": float("inf")},)}, ("weight", "inf", "'a'")),
-        ({"mixture": ({"source": "mixture"},)}, ("'mixture'", "a part")),
-    ],
-)
-def test_invalid_mixtures_raise(changes, parts):
-    with pytest.raises(ConfigError, match=mentioning(*parts)):
-        Data(**{**changes, "mixture": tuple(MixturePart(**part) for part in changes.get("mixture", ()))})

@@ -15,7 +15,7 @@ import pytest
 from made_up import made_up_documents, small, write_documents
 from messages import mentioning
 
-from bertzoo.core.errors import ConfigError, CorpusError, UserError
+from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.data.corpus import shard, workers
 from bertzoo.data.corpus import tokenize as tokenizing
 from bertzoo.data.corpus.reader import Corpus
@@ -215,21 +215,6 @@ def test_a_sentence_without_end_is_cut_at_white_space():
     assert max(map(len, parts)) <= 1 << 16
     assert " ".join(parts[:3]).split() == ["word"] * len(" ".join(parts[:3]).split())
     assert "".join("".join(parts).split()) == "".join(document.split())
-
-
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({"heldout": 0.0}, ("heldout", 0.0)),
-        ({"heldout": 1.0}, ("heldout", 1.0)),
-        ({"language": "English"}, ("language", "'English'")),
-        ({"minimum_tokens": 0}, ("minimum_tokens", "0")),
-        ({"piece_bytes": 0}, ("piece_bytes", "0")),
-    ],
-)
-def test_invalid_settings_raise(changes, parts):
-    with pytest.raises(ConfigError, match=mentioning(*parts)):
-        Data(**changes)
 
 
 def test_language_reaches_the_splitter():

@@ -56,25 +56,6 @@ def test_a_tpu_machine_uses_its_metadata_server(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"processes": 2, "process": 0}, ("--distributed.coordinator",)),
-        ({"coordinator": "a:1"}, ("--distributed.processes", "--distributed.process")),
-        ({**EXPLICIT, "process": 4}, ("--distributed.process=4", 4)),
-        ({**EXPLICIT, "process": -1}, ("--distributed.process=-1", 0, 3)),
-        ({**EXPLICIT, "coordinator": "host"}, ("--distributed.coordinator=host",)),
-        ({**EXPLICIT, "coordinator": "host:99999"}, ("--distributed.coordinator=host:99999", "port", 1, 65535)),
-        ({**EXPLICIT, "coordinator": "host:0"}, ("--distributed.coordinator=host:0", "port", 1, 65535)),
-        ({"heartbeat_timeout": 0}, ("--distributed.heartbeat_timeout=0",)),
-        ({"start_timeout": -3}, ("--distributed.start_timeout=-3",)),
-    ],
-)
-def test_a_contradictory_cluster_raises(fields, words):
-    with pytest.raises(ConfigError, match=mentioning(*words)):
-        hosts.Cluster(**fields)
-
-
-@pytest.mark.parametrize(
     ("tasks", "nodes", "arguments"),
     [
         # One task per node uses all of its GPUs: jax must not choose one by SLURM_LOCALID.

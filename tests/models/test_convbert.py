@@ -148,23 +148,6 @@ def test_a_narrow_generator_keeps_one_head_of_full_size() -> None:
     assert found["encoder/layers_0/attention/output/kernel"].shape == (2, 64, 64)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"kernel_size": 4}, ("kernel_size = 4",)),
-        ({"heads": 5}, ("heads = 5", "hidden_size = 24")),
-        ({"feed_forward_groups": 5}, ("feed_forward_groups = 5", "hidden_size = 24")),
-        ({"feed_forward_groups": 3, "feed_forward_size": 40}, ("feed_forward_groups = 3", "feed_forward_size = 40")),
-        ({"head_ratio": 0}, ("head_ratio = 0",)),
-        ({"convolution": "none", "kernel_size": 5}, ("kernel_size = 5", 'convolution = "none"', 9)),
-        ({"convolution": "none", "mask_padding": False}, ("mask_padding = false", 'convolution = "none"', "true")),
-    ],
-)
-def test_sizes_that_disagree_raise(change: dict[str, Any], named: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match=mentioning(*named)):
-        config(**change)
-
-
 def test_a_generator_whose_heads_do_not_fit_raises() -> None:
     with pytest.raises(ConfigError, match=mentioning("0.3", 4, "hidden_size", 230)):
         ConvBert(hidden_size=768, heads=12).generator(0.3)

@@ -127,27 +127,6 @@ def shapes(config):
     return jax.tree.map(jnp.shape, nn.unbox(boxed_shapes(objective_of(config))))
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"heads": 5}, ("heads = 5", "bottleneck_size = 16")),
-        ({"embedding_size": 25}, ("embedding_size = 25", "hidden_size = 24")),
-        ({"feed_forwards": 0}, ("feed_forwards = 0",)),
-        ({"bottleneck_size": 0}, ("bottleneck_size = 0",)),
-        ({"bottleneck_size": None}, ('attention_input = "shared"', 'bottleneck_size = "none"')),
-        (
-            {"bottleneck_size": None, "attention_input": "stream"},
-            ("feed_forwards = 2", 'bottleneck_size = "none"', "feed_forwards = 1"),
-        ),
-        ({"bottleneck_size": None, "heads": 7}, ("heads = 7", "hidden_size = 24")),
-        ({"dropout": 1.0}, ("dropout = 1.0",)),
-    ],
-)
-def test_options_that_disagree_raise(change, named):
-    with pytest.raises(ConfigError, match=mentioning(*named)):
-        MobileBert(**(SMALL | change))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("attention_input", quick(["stream", "bottleneck", "shared"], "stream"))
 @pytest.mark.parametrize(
@@ -195,19 +174,6 @@ class Neighbours(nn.Module):
 
     def __call__(self, x, mask, train):
         return self.dense(x * mask[:, :, None]), jnp.zeros((x.shape[0], 1, x.shape[1], x.shape[1]))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"attention": GroupedHeads(query_groups=3)}, ("query_groups", 3, "bottleneck_size", 16, "1, 2, 4")),
-        ({"attention": GroupedHeads(key_groups=16), "hidden_size": 40}, ("key_groups", 16)),
-        ({"feed_forward_groups": 8}, ("feed_forward_groups", 8, "feed_forward_size", 20)),
-    ],
-)
-def test_groups_that_do_not_divide_raise(change, message):
-    with pytest.raises(ConfigError, match=mentioning(*message)):
-        MobileBert(**(SMALL | {"attention_input": "stream"} | change))
 
 
 class Everything(nn.Module):

@@ -173,28 +173,6 @@ def test_rows_of_weight_zero_do_not_count():
     np.testing.assert_allclose(loss(objective, params, batch), loss(objective, params, more), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"heads": 5}, (5, "hidden_size", 24)),
-        ({"query_groups": 7}, ("query_groups", 7, "hidden_size", 24)),
-        ({"intermediate_groups": 3, "feed_forward_size": 49}, ("feed_forward_size", 49)),
-        ({"dropout": 1.0}, ("dropout = 1.0", 0.99)),
-        ({"norm_epsilon": 0.0}, ("norm_epsilon", 0.0, 1e-30)),
-        ({"norm_epsilon": 1e300}, ("norm_epsilon", 1e300, 1.0)),
-        ({"norm_epsilon": float("inf")}, ("norm_epsilon", "inf", 1.0)),
-        ({"initializer_range": 1e300}, ("initializer_range", 1e300, 1.0)),
-        ({"layers": 0}, ("layers = 0",)),
-        ({"kernel_size": 4}, ("kernel_size = 4",)),
-        ({"dilation": 2}, ("dilation = 2", "kernel_size = 1")),
-        ({"stride": 0}, ("stride = 0",)),
-    ],
-)
-def test_sizes_that_disagree_raise(change, message):
-    with pytest.raises(ConfigError, match=mentioning(*message)):
-        SqueezeBert(**(SMALL | change))
-
-
 def training(config):
     """The program of training a model, with constants, as text."""
     objective = Masked(sentence="none").build(config, Compute())

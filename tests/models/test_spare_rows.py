@@ -114,8 +114,3 @@ def test_no_spare_row_is_ever_predicted_or_drawn():
     np.testing.assert_array_equal(np.asarray(jax.nn.softmax(logits))[..., SPARE], 0)
     drawn = [sample(logits, np.arange(4, dtype=np.uint32) + 7 * seed) for seed in range(50)]
     assert np.max(drawn) < 50 and len(np.unique(drawn)) > 20
-
-
-def test_an_invalid_multiple_raises():
-    with pytest.raises(ConfigError, match="vocab_multiple = 0"):
-        Compute(vocab_multiple=0)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bertzoo.conversion.attributes import build_config_json
 from bertzoo.conversion.families import MODERNBERT
 from bertzoo.conversion.family import Inexpressible
-from bertzoo.core.errors import ConfigError
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Compute, ModernBert
 from bertzoo.models.attention import GroupedHeads, MixedHeads
@@ -144,23 +143,6 @@ def test_the_layers_of_four_papers_in_modernbert():
     assert attention["convolution/kernel_generator/kernel"] == (8, 1, 3)
     assert attention["output/kernel"] == (2, 8, 16)
     assert not any(path.endswith("bias") for path in attention)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"hidden_size": 6, "heads": 2}, "heads = 2 of hidden_size = 6"),
-        ({"bottleneck_size": 9, "heads": 3}, "heads = 3 of bottleneck_size = 9"),
-        ({"attention": GroupedHeads(kernel_size=3)}, "attention.kernel_size = 3"),
-        ({"attention": GroupedHeads(stride=2)}, "attention.stride = 2"),
-        ({"feed_forward_groups": 5}, "feed_forward_groups = 5"),
-        ({"feed_forward_size": (8, 8)}, "lists 2 sizes"),
-        ({"hidden_size": 0}, "hidden_size = 0"),
-    ],
-)
-def test_invalid_sizes_raise(fields, message):
-    with pytest.raises(ConfigError, match=message):
-        ModernBert(**fields)
 
 
 @pytest.mark.parametrize(

@@ -235,36 +235,6 @@ def test_wrong_tables_of_several_labels_raise(tmp_path, own, lines, parts):
         own.task(tmp_path).read("train", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        ({"kind": "multi_label"}, ("'multi_label'", "labels", "separator", "'label'")),
-        ({"separator": ";"}, ("separator", "';'", "'classification'")),
-        ({"kind": "multi_label", "labels": ("x", "y"), "label": "z"}, ("label", "'z'", "separator")),
-        ({"kind": "multi_label", "labels": ("x", "text")}, ("'text'",)),
-        ({"kind": "tokens", "text_b": "b"}, ("text_b", "'b'", "'tokens'")),
-        ({"kind": "regression", "labels": ("x", "y")}, ("labels", "['x', 'y']", "'regression'")),
-        ({"labels": ("x", "x")}, ("labels", "['x', 'x']")),
-        ({"text_b": "label"}, ("text_b", "label", "'label'")),
-        ({"kind": "span", "answer": "context"}, ("context", "answer", "'context'")),
-        ({"header": False, "dev": "a.parquet"}, ("header", ".tsv", ".csv", "a.parquet")),
-        ({"labels": ("x",)}, ("labels", "['x']")),
-        ({"metrics": ("pearson",)}, ("metrics", "['pearson']", "'classification'", "accuracy")),
-        ({"kind": "entities", "label": "x"}, ("label", "'x'", "'entities'")),
-        ({"kind": "entities", "text_b": "x"}, ("text_b", "'entities'")),
-        ({"kind": "entities", "spans": "text"}, ("text_a", "spans", "'text'")),
-        ({"kind": "tokens", "scheme": "BIOES"}, ("scheme", "'BIOES'", "'tokens'")),
-        ({"aggregation": "max"}, ("aggregation", "'max'", "'classification'")),
-        ({"kind": "entities", "metrics": ("word_f1",)}, ("word_f1", "entity_recall")),
-        ({"kind": "span", "text_a": "x"}, ("text_a", "'x'", "'span'")),
-        ({"kind": "regression", "unanswerable": True}, ("unanswerable", True, "'regression'")),
-    ],
-)
-def test_options_that_disagree_raise(options, parts):
-    with pytest.raises(ConfigError, match=mentioning(*parts)):
-        CustomFiles(**options)
-
-
 def test_labels_must_exist_and_fit_the_metric(tmp_path):
     write(tmp_path / "a.csv", "text,label", "a,x", "b,x")
     with pytest.raises(UserError, match=mentioning("a.csv", "'x'", "'label'")):

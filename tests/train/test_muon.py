@@ -10,10 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from messages import mentioning
 
 from bertzoo.core import config
-from bertzoo.core.errors import ConfigError
 from bertzoo.nn.parameter import Matrix
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.experiments import build_setups
@@ -151,9 +149,3 @@ def test_a_model_names_its_groups_and_its_heads(tiny_config: str):
     kernels = ("attention/query", "attention/key", "attention/value", "attention/output")
     kernels += ("feed_forward/intermediate", "feed_forward/output")
     assert traced.keys() == {f"{layer}{name}/kernel" for name in kernels}
-
-
-@pytest.mark.parametrize("fields", [{"momentum": 1.0}, {"iterations": 0}, {"update_rms": 0.0}, {"beta1": 1.0}])
-def test_senseless_numbers_raise(fields: dict[str, Any]):
-    with pytest.raises(ConfigError, match=mentioning(*(f"{name}={value}" for name, value in fields.items()))):
-        Muon(**{"learning_rate": 0.1, **fields})

@@ -22,20 +22,6 @@ def test_a_mesh_axis_of_minus_one_takes_the_remaining_devices():
     assert dict(toy.mesh(8, tensor=2, fsdp=2).shape) == {"data": 2, "fsdp": 2, "tensor": 2}
 
 
-@pytest.mark.parametrize("sizes", [{"data": 4}, {"data": 16}, {"tensor": 3}, {"data": -1, "fsdp": 16}])
-def test_a_mesh_that_does_not_use_every_device_raises(sizes):
-    with pytest.raises(ConfigError, match=mentioning(8, *(f"{name}={size}" for name, size in sizes.items()))):
-        toy.mesh(8, **sizes)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "named"), [({"data": -1, "fsdp": -1}, ("'data': -1", "'fsdp': -1")), ({"tensor": 0}, ("tensor=0", "-1"))]
-)
-def test_a_senseless_mesh_raises(sizes, named):
-    with pytest.raises(ConfigError, match=mentioning(*named)):
-        sharding.Mesh(**sizes)
-
-
 def test_placements_follow_the_table_without_axes_of_size_one():
     names = ("model", "heads", "head_size")
     mesh = toy.mesh(8, data=2, fsdp=2, tensor=2)
