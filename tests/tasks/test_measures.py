@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,66 +24,61 @@ def lists(element, least=1):
     )
 
 
-@settings(deadline=None, max_examples=60)
-@given(lists(st.integers(0, 1)))
-def test_two_classes(both):
-    given, true = both
-    found = score(task("classification", "accuracy", "f1", "matthews"), given, true)
-    pairs = list(zip(given, true, strict=True))
-    tp, tn, fp, fn = (pairs.count(pair) for pair in ((1, 1), (0, 0), (1, 0), (0, 1)))
-    assert found["accuracy"] == pytest.approx(100 * (tp + tn) / len(pairs))
-    assert found["f1"] == pytest.approx(200 * tp / (2 * tp + fp + fn) if tp else 0.0)
-    below = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
-    assert found["matthews"] == pytest.approx(100 * (tp * tn - fp * fn) / math.sqrt(below) if below else 0.0)
+def f1(given, true):
+    """F1 of a class by where it is predicted and where it is true."""
+    asserted = given.sum() + true.sum()
+    return 200 * (given & true).sum() / asserted if asserted else 0.0
 
 
-@settings(deadline=None, max_examples=60)
-@given(lists(st.integers(0, 2)))
-def test_three_classes(both):
-    given, true = both
-    found = score(task("classification", "f1_macro", "matthews"), given, true)
-    each = []
-    for one in set(given) | set(true):
-        right = sum(g == t == one for g, t in zip(given, true, strict=True))
-        each.append(2 * right / (given.count(one) + true.count(one)))
-    assert found["f1_macro"] == pytest.approx(100 * sum(each) / len(each))
-    # Matthews' correlation of more classes (Gorodkin 2004): that of their indicators.
-    x, y = (np.array([[one == c for c in range(3)] for one in both], float) for both in (given, true))
-    x, y = x - x.mean(0), y - y.mean(0)
+def mean_f1(given, true):
+    """The mean over columns, which are labels or classes that occur."""
+    return np.mean([f1(*columns) for columns in zip(given.T, true.T, strict=True)])
+
+
+def correlation(given, true):
+    """The correlation of two tables (N,C), whose columns are taken together."""
+    x, y = (both - both.mean(0) for both in (given, true))
     below = math.sqrt((x * x).sum() * (y * y).sum())
-    assert found["matthews"] == pytest.approx(100 * (x * y).sum() / below if below else 0.0, abs=1e-9)
+    return 100 * (x * y).sum() / below if below else 0.0
 
 
+def indicators(given, true):
+    """Where each class that occurs is predicted and true, (N,C)."""
+    classes = np.union1d(given, true)
+    return given[:, None] == classes, true[:, None] == classes
+
+
+def ranks(values):
+    return ((values < values[:, None]).sum(1) + (values == values[:, None]).sum(1) / 2)[:, None]
+
+
+DEFINITIONS = {
+    "accuracy": lambda given, true: 100 * np.mean(given == true),
+    "f1": lambda given, true: f1(given == 1, true == 1),
+    "f1_macro": lambda given, true: mean_f1(*(indicators(given, true) if given.ndim == 1 else (given, true))),
+    "f1_micro": lambda given, true: f1(given.ravel(), true.ravel()),
+    "exact_match": lambda given, true: 100 * np.mean((given == true).all(1)),
+    # Matthews' correlation of more classes than two (Gorodkin 2004) is that of their indicators.
+    "matthews": lambda given, true: correlation(*indicators(given, true)),
+    "pearson": lambda given, true: correlation(given[:, None], true[:, None]),
+    "spearman": lambda given, true: correlation(ranks(given), ranks(true)),
+    "mse": lambda given, true: np.mean((given - true) ** 2),
+}
+SCORED = [
+    ("classification", st.integers(0, 1), ("accuracy", "f1", "matthews")),
+    ("classification", st.integers(0, 2), ("accuracy", "f1_macro", "matthews")),
+    ("multi_label", st.tuples(*[st.integers(0, 1)] * 3), ("f1_micro", "f1_macro", "exact_match")),
+    ("regression", st.integers(-20, 20).map(lambda value: value / 4), ("pearson", "spearman", "mse")),
+]
+
+
+@pytest.mark.parametrize(("kind", "element", "metrics"), SCORED)
 @settings(deadline=None, max_examples=60)
-@given(lists(st.tuples(*[st.integers(0, 1)] * 3)))
-def test_several_labels(both):
-    given, true = map(np.array, both)
-    found = score(task("multi_label", "f1_micro", "f1_macro", "exact_match"), given, true)
-    hits, asserted = (given & true).sum(0), given.sum(0) + true.sum(0)
-    assert found["f1_micro"] == pytest.approx(200 * hits.sum() / asserted.sum() if asserted.sum() else 0.0)
-    each = [200 * hit / count if count else 0.0 for hit, count in zip(hits, asserted, strict=True)]
-    assert found["f1_macro"] == pytest.approx(sum(each) / 3)
-    assert found["exact_match"] == pytest.approx(
-        100 * np.mean([(g == t).all() for g, t in zip(given, true, strict=True)])
-    )
-
-
-def correlation(a, b):
-    """Pearson's, in fractions but for the root."""
-    a, b = ([Fraction(v) - sum(map(Fraction, values)) / len(values) for v in values] for values in (a, b))
-    below = sum(x * x for x in a) * sum(y * y for y in b)
-    return 100 * float(sum(x * y for x, y in zip(a, b, strict=True))) / math.sqrt(below) if below else 0.0
-
-
-@settings(deadline=None, max_examples=60)
-@given(lists(st.integers(-20, 20)))
-def test_correlations(both):
-    given, true = ([value / 4 for value in values] for values in both)
-    found = score(task("regression", "pearson", "spearman", "mse"), given, true)
-    ranks = [[sum(w < v for w in values) + sum(w == v for w in values) / 2 for v in values] for values in both]
-    assert found["pearson"] == pytest.approx(correlation(given, true), abs=1e-6)
-    assert found["spearman"] == pytest.approx(correlation(*ranks), abs=1e-6)
-    assert found["mse"] == pytest.approx(sum((g - t) ** 2 for g, t in zip(given, true, strict=True)) / len(given))
+@given(st.data())
+def test_scores_are_those_of_their_definitions(kind, element, metrics, data):
+    given, true = map(np.array, data.draw(lists(element)))
+    expected = {name: pytest.approx(DEFINITIONS[name](given, true), abs=1e-6) for name in metrics}
+    assert score(task(kind, *metrics), given, true) == expected
 
 
 TAGS = ("O", "B-A", "I-A", "B-B", "I-B")
