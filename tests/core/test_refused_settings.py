@@ -149,9 +149,6 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], tuple[Any, ...]]] = [
     (mesh_of_eight, {"data": 16}, (8, "data=16")),
     (mesh_of_eight, {"tensor": 3}, (8, "tensor=3")),
     (mesh_of_eight, {"data": -1, "fsdp": 16}, (8, "data=-1", "fsdp=16")),
-    (sharding.Fallbacks, {"heads": ("heads",)}, ("fallbacks.heads",)),
-    (sharding.Fallbacks, {"heads": ("replicate", "head_size")}, ("fallbacks.heads",)),
-    (sharding.Fallbacks, {"heads": ("head_size", "head_size")}, ("fallbacks.heads",)),
     # Without decay, its code has no trust ratio at all, which is Adam.
     (LAMB, {"variant": "nvidia", "weight_decay": 0.0}, ("nvidia", "weight_decay", 0.0, "google")),
     (Compute, {"vocab_multiple": 0}, ("vocab_multiple = 0",)),
