@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -64,13 +65,17 @@ class Cloud:
         lines = (self.folder / "calls").read_text().splitlines()
         return [record for line in lines if (record := ast.literal_eval(line))["argv"][0] == program]
 
-    def wait_for(self, name: str) -> None:
-        """Wait until the fakes have written a file."""
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition is true."""
         for _ in range(1200):
-            if (self.folder / name).exists():
+            if condition():
                 return
             time.sleep(0.05)
-        raise AssertionError(f"{name} never came")
+        raise AssertionError("the condition never became true")
+
+    def wait_for_runs(self, count: int) -> None:
+        """Wait until this many processes of runs have started."""
+        self.wait_for(lambda: len(self.calls("bertzoo")) == count)
 
     def forget(self) -> None:
         (self.folder / "calls").unlink(missing_ok=True)

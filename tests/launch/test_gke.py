@@ -256,29 +256,3 @@ def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, after: str):
 def test_a_dry_run_sends_no_request(cloud: Cloud, action: str):
     rest = {"apply": (*SLICE, "--image=i", *RUN), "smoke": (*ONE_HOST, "--image=i")}.get(action, ())
     assert "+ kubectl " in cloud.run("gke/job.sh", action, "--name=run", "--dry-run", *rest) and not cloud.calls()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (("begin", *IMAGE), ("action begin", "apply", "show")),
-        (("apply", "--image=i", *SLICE, *RUN), ("--name=NAME",)),
-        (("apply", "--name=run", *SLICE, *RUN), ("--image=IMAGE",)),
-        (("apply", *IMAGE, "--topology=4x4", *RUN), ("--tpu",)),
-        (("apply", *IMAGE, "--tpu=v9", "--topology=4x4", *RUN), ("--tpu=v9",)),
-        (("apply", *IMAGE, "--tpu=tpu7x", *RUN), ("--topology", "2x2x2")),
-        (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), ("--topology=4x0",)),
-        (("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN), (16, "--chips-per-host=3")),
-        (("apply", *IMAGE, "--tpu=v5e", "--topology=2x2", "--slices=2", *RUN), ("--slices=2", "--topology=2x2")),
-        (("apply", *IMAGE, *SLICE, "--spot", "--reservation=ours", *RUN), ("--spot", "--reservation")),
-        (("apply", *IMAGE, *SLICE, "--priority=urgent", *RUN), ("--priority=urgent", "--queue=NAME")),
-        (("apply", *IMAGE, *SLICE, "--queue=Team_A", *RUN), ("--queue=Team_A",)),
-        (("apply", *IMAGE, *SLICE, "--", "demo"), ("--run_dir=PATH",)),
-        (("smoke", *IMAGE, *SLICE, "--bucket=b"), ("--topology=4x4", "4 hosts")),
-        (("smoke", *IMAGE, *ONE_HOST[:2]), ("--bucket=BUCKET",)),
-        (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),
-    ],
-)
-def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[object, ...]):
-    out = cloud.run("gke/job.sh", *arguments, code=2)
-    assert mentions(out, *parts) and out.count("\n") == 1 and not cloud.calls()

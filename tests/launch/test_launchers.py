@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from clouds import LAUNCH, Cloud
 from messages import mentions
+from test_gke import IMAGE, ONE_HOST, SLICE
+from test_tpu_vm import COMPUTE, SMOKE, TPU, WHERE
 
 FILES = sorted(path for path in LAUNCH.rglob("*") if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
@@ -62,9 +64,6 @@ def test_no_launcher_takes_another_verb_for_a_config(cloud: Cloud, script: str, 
     assert mentions(out, verb, "pretrain, transfer and prune") and not cloud.calls()
 
 
-TPU = ("--name=pod", "--zone=us-east5-b", "--accelerator=v6e-16")
-
-
 @pytest.mark.slow
 def test_a_bad_config_stops_before_anything_is_rented(cloud: Cloud) -> None:
     cloud.set(real=True)
@@ -113,3 +112,82 @@ def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
             at = 1 if script == "local_multi.sh" or argv[1].startswith("-") else 2
             assert "+ " in cloud.run(script, *argv[1:at], "--dry-run", *argv[at:])
     assert not cloud.calls()
+
+
+RUN = ("--", "demo", "--run_dir=runs/x")
+REFUSED = {
+    "local_multi.sh": [
+        ((), ("N CONFIG --run_dir=RUN",)),
+        (("two", *RUN[1:]), ("N=two",)),
+        (("0", *RUN[1:]), ("N=0", 1)),
+        (("--devices-per-process=x", "2", *RUN[1:]), ("--devices-per-process=x",)),
+        (("--devices=2", "2", *RUN[1:]), ("--devices=2", "--devices-per-process=K", "--grace=SECONDS", "--dry-run")),
+        (("2",), ("CONFIG --run_dir=PATH",)),
+        (("2", "--run_dir=x"), ("--run_dir=x", "CONFIG --run_dir=PATH")),
+        (("2", "demo"), ("--run_dir=PATH",)),
+        (("2", "demo", "--run_dir="), ("--run_dir=PATH",)),
+    ],
+    "slurm.sh": [
+        (RUN, ("--nodes=N",)),
+        (("--nodes=x", *RUN), ("--nodes=x",)),
+        (("--nodes=1", "--partition=p", *RUN), ("--partition=p", "--sbatch=")),
+        (("--nodes=1", "--name=A b", *RUN), ("--name=A b",)),
+        (("--nodes=1", "--notice=99999", *RUN), ("--notice=99999", 65535)),
+        (("--nodes=1", "--", "demo"), ("--run_dir=PATH",)),
+        (("--nodes=1", "--", "transfer"), ("CONFIG --run_dir=PATH",)),
+        (("--nodes=1", "--sbatch=--comment=x", *RUN), ("--sbatch=--comment=x",)),
+        (("--stop", *RUN), ("--stop", "--name")),
+    ],
+    "tpu_vm.sh": [
+        (("launch", *WHERE), ("action launch", "create", "watch")),
+        (("create", "--zone=z", "--accelerator=v6e-8"), ("--name=NAME",)),
+        (("create", "--name=Pod", "--zone=z"), ("--name=Pod",)),
+        (("create", "--name=pod", "--accelerator=v6e-8"), ("--zone=ZONE",)),
+        (("create", *WHERE), ("--accelerator=TYPE",)),
+        (("create", *WHERE, "--accelerator=tpu7x-8"), ("--accelerator=tpu7x-8", "launch/gke/job.sh")),
+        (("create", *WHERE, "--accelerator=v9-8"), ("--accelerator=v9-8", "--runtime=VERSION")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v5litepod-16"), ("--accelerator=v5litepod-16", "v5p, v6e")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-24"), ("--accelerator=v6e-24", "1, 2, 4, 8")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-2"), ("--accelerator=v6e-2", "v6e-4")),
+        (("create", *WHERE, *COMPUTE, "--accelerator=tpu7x-4"), ("--accelerator=tpu7x-4", "tpu7x-8")),
+        (("create", *WHERE[:2], *COMPUTE, "--accelerator=v6e-16"), ("--project=PROJECT",)),
+        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-8", "--reserved"), ("--api=compute", "--reserved")),
+        (("create", *WHERE, "--api=new", "--accelerator=v6e-8"), ("--api=new",)),
+        (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--reserved"), ("--spot", "--reserved")),
+        (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--flex-start=1d"), ("--spot", "--flex-start")),
+        (("copy", *WHERE, "--copy=nowhere"), ("--copy=nowhere",)),
+        (("run", *WHERE), ("CONFIG --run_dir=PATH",)),
+        (("smoke", *WHERE, "--accelerator=v6e-16"), ("--accelerator=v6e-16", "one host")),
+        (("smoke", *SMOKE, *RUN), ("smoke", "--")),
+        (("watch", *TPU, "--", "demo"), ("--run_dir=PATH",)),
+        (("watch", *TPU, "demo", "--run_dir=x"), ("argument demo", "--")),
+    ],
+    "gke/job.sh": [
+        (("begin", *IMAGE), ("action begin", "apply", "show")),
+        (("apply", "--image=i", *SLICE, *RUN), ("--name=NAME",)),
+        (("apply", "--name=run", *SLICE, *RUN), ("--image=IMAGE",)),
+        (("apply", *IMAGE, "--topology=4x4", *RUN), ("--tpu",)),
+        (("apply", *IMAGE, "--tpu=v9", "--topology=4x4", *RUN), ("--tpu=v9",)),
+        (("apply", *IMAGE, "--tpu=tpu7x", *RUN), ("--topology", "2x2x2")),
+        (("apply", *IMAGE, "--tpu=v6e", "--topology=4x0", *RUN), ("--topology=4x0",)),
+        (("apply", *IMAGE, *SLICE, "--chips-per-host=3", *RUN), (16, "--chips-per-host=3")),
+        (("apply", *IMAGE, "--tpu=v5e", "--topology=2x2", "--slices=2", *RUN), ("--slices=2", "--topology=2x2")),
+        (("apply", *IMAGE, *SLICE, "--spot", "--reservation=ours", *RUN), ("--spot", "--reservation")),
+        (("apply", *IMAGE, *SLICE, "--priority=urgent", *RUN), ("--priority=urgent", "--queue=NAME")),
+        (("apply", *IMAGE, *SLICE, "--queue=Team_A", *RUN), ("--queue=Team_A",)),
+        (("apply", *IMAGE, *SLICE, "--", "demo"), ("--run_dir=PATH",)),
+        (("smoke", *IMAGE, *SLICE, "--bucket=b"), ("--topology=4x4", "4 hosts")),
+        (("smoke", *IMAGE, *ONE_HOST[:2]), ("--bucket=BUCKET",)),
+        (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "parts"), [(script, *case) for script, cases in REFUSED.items() for case in cases]
+)
+def test_bad_input_prints_one_error(
+    cloud: Cloud, script: str, arguments: tuple[str, ...], parts: tuple[object, ...]
+) -> None:
+    out = cloud.run(script, *arguments, code=2)
+    assert mentions(out, *parts) and out.count("\n") == 1 and not cloud.calls()

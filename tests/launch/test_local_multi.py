@@ -11,15 +11,6 @@ from messages import mentions
 RUN = ("demo", "--run_dir=runs/x")
 
 
-def settled(cloud: Cloud, processes: int) -> None:
-    """Wait until so many processes have begun."""
-    for _ in range(300):
-        if len(cloud.calls("bertzoo")) == processes:
-            return
-        time.sleep(0.05)
-    raise AssertionError("they never began")
-
-
 def test_every_process_gets_its_own_number_and_all_the_same_place(cloud: Cloud, hostile: list[str]) -> None:
     out = cloud.run("local_multi.sh", "3", *hostile)
     calls = cloud.calls("bertzoo", "pretrain")
@@ -79,7 +70,7 @@ def test_a_stopped_process_is_named_and_killed_at_once(cloud: Cloud) -> None:
 def test_sigterm_reaches_all_and_their_code_is_the_result(cloud: Cloud) -> None:
     cloud.set(seconds0=60, seconds1=60)
     process = cloud.start("local_multi.sh", "2", *RUN)
-    settled(cloud, 2)
+    cloud.wait_for_runs(2)
     os.kill(process.pid, signal.SIGTERM)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 3
@@ -90,25 +81,6 @@ def test_a_dry_run_starts_nothing(cloud: Cloud) -> None:
     out = cloud.run("local_multi.sh", "--dry-run", "--devices-per-process=2", "2", *RUN, "--x=a b")
     assert out.count("device_count=2 bertzoo pretrain demo --run_dir=runs/x --x=a\\ b --distributed.coordinator=") == 2
     assert not cloud.calls()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ((), ("N CONFIG --run_dir=RUN",)),
-        (("two", *RUN), ("N=two",)),
-        (("0", *RUN), ("N=0", 1)),
-        (("--devices-per-process=x", "2", *RUN), ("--devices-per-process=x",)),
-        (("--devices=2", "2", *RUN), ("--devices=2", "--devices-per-process=K", "--grace=SECONDS", "--dry-run")),
-        (("2",), ("CONFIG --run_dir=PATH",)),
-        (("2", "--run_dir=x"), ("--run_dir=x", "CONFIG --run_dir=PATH")),
-        (("2", "demo"), ("--run_dir=PATH",)),
-        (("2", "demo", "--run_dir="), ("--run_dir=PATH",)),
-    ],
-)
-def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], named: tuple[str, ...]) -> None:
-    out = cloud.run("local_multi.sh", *arguments, code=2)
-    assert mentions(out, *named) and out.count("\n") == 1 and not cloud.calls()
 
 
 def test_a_missing_bertzoo_prints_an_error(cloud: Cloud) -> None:

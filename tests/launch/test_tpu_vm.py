@@ -4,9 +4,7 @@ import fcntl
 import os
 import signal
 import subprocess
-import time
 import tomllib
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,18 +44,9 @@ def install(home: Path) -> None:
     (home / "bertzoo-venv/bin/bertzoo").symlink_to(home.parent.parent / "bin/bertzoo")
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    """Wait until a condition is true."""
-    for _ in range(400):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("the condition never became true")
-
-
 def ended(cloud: Cloud, runs: int = 2) -> None:
     """Wait until the exit codes of `runs` runs exist."""
-    wait(lambda: len(list(cloud.folder.glob("worker?/bertzoo-run/exit"))) == runs)
+    cloud.wait_for(lambda: len(list(cloud.folder.glob("worker?/bertzoo-run/exit"))) == runs)
 
 
 def group(state: Path) -> int | None:
@@ -154,11 +143,11 @@ def test_an_interrupt_ends_the_connections_to_all_hosts(ready: Cloud):
         return any(b"-F" in command and log in command for command in commands)
 
     process = ready.start("tpu_vm.sh", "tail", *COMPUTE, *WHERE)
-    wait(followed)
+    ready.wait_for(followed)
     process.send_signal(signal.SIGTERM)  # as Ctrl-C; where tests run, SIGINT may be ignored
     process.communicate(timeout=60)
     assert process.returncode == 130
-    wait(lambda: not followed())
+    ready.wait_for(lambda: not followed())
 
 
 def test_flex_start_asks_for_capacity_for_a_time(cloud: Cloud):
@@ -251,11 +240,8 @@ def test_a_preempted_tpu_is_requested_again_and_the_run_resumes(
     seconds = ("seconds0", "seconds1", "secondsworker0", "secondsworker1")
     cloud.set(**dict.fromkeys(seconds, 60))
     process = cloud.start("tpu_vm.sh", "watch", *api, *TPU, *RUN)
-    for _ in range(1200):
-        if len(cloud.calls(*resource, "create")) == 2:
-            cloud.set(**dict.fromkeys(seconds, 0))
-            break
-        time.sleep(0.05)
+    cloud.wait_for(lambda: len(cloud.calls(*resource, "create")) == 2)
+    cloud.set(**dict.fromkeys(seconds, 0))
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, out + errors
     assert len(cloud.calls(*resource, "create")) == 2 and len(cloud.calls(*resource, "delete")) == 1
@@ -298,20 +284,11 @@ def test_a_running_run_is_joined_not_restarted(ready: Cloud):
     assert len(ready.records("bertzoo")) == 2 and not ready.calls(*VM, "scp")
 
 
-def begun(cloud: Cloud, runs: int) -> None:
-    """Wait until this many processes of runs have started."""
-    for _ in range(1200):
-        if len(cloud.calls("bertzoo")) == runs:
-            return
-        time.sleep(0.05)
-    raise AssertionError("they never began")
-
-
 def watched(cloud: Cloud) -> subprocess.Popen[str]:
     """Start `watch` in another terminal, with a run that does not end by itself."""
     cloud.set(secondsworker0=600, secondsworker1=600)
     process = cloud.start("tpu_vm.sh", "watch", *TPU, *RUN)
-    begun(cloud, 2)
+    cloud.wait_for_runs(2)
     return process
 
 
@@ -330,7 +307,7 @@ def test_a_watch_ends_when_its_run_is_stopped(ready: Cloud):
 def test_after_a_stop_the_same_or_another_run_may_start(ready: Cloud, action: str, words: tuple[str, ...]):
     ready.set(secondsworker0=600, secondsworker1=600)
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
-    begun(ready, 2)
+    ready.wait_for_runs(2)
     ready.run("tpu_vm.sh", "stop", *WHERE)
     assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: exit 3") == 2
     ready.set(secondsworker0=0, secondsworker1=0)
@@ -346,7 +323,7 @@ def test_a_stop_before_the_start_prevents_the_start(cloud: Cloud):
     process = cloud.start(
         "tpu_vm.sh", "watch", *TPU, f"--before=touch {there}; until [ -e {go} ]; do sleep 1; done", *RUN
     )
-    cloud.wait_for("there")
+    cloud.wait_for((cloud.folder / "there").exists)
     cloud.run("tpu_vm.sh", "stop", *WHERE)
     go.touch()
     out, errors = process.communicate(timeout=120)
@@ -389,7 +366,7 @@ def test_another_run_is_not_mistaken_for_this_one(ready: Cloud):
     out = ready.run("tpu_vm.sh", "watch", *TPU, *other, code=2)
     assert mentions(out, "pod", "bertzoo pretrain demo --run_dir=gs://b/x") and "done" not in out
     assert mentions(ready.run("tpu_vm.sh", "run", *WHERE, *other, code=2), "another run")
-    wait(lambda: len(ready.calls("bertzoo")) == 2)
+    ready.wait_for_runs(2)
     assert len(ready.calls("bertzoo", "pretrain")) == 2
     ready.set(secondsworker0=0, secondsworker1=0)
 
@@ -418,7 +395,7 @@ def test_a_machine_that_restarts_leaves_no_code_of_the_run_before(ready: Cloud):
     ready.run("tpu_vm.sh", "run", *WHERE, *RUN)
     for worker in ("worker0", "worker1"):
         state = ready.folder / worker / "bertzoo-run"
-        wait(lambda state=state: group(state) is not None)
+        ready.wait_for(lambda state=state: group(state) is not None)
         os.killpg(os.getpgid(int((state / "pid").read_text())), signal.SIGKILL)
     assert ready.run("tpu_vm.sh", "status", *WHERE).count("bertzoo-worker: exit 137") == 2
 
@@ -504,35 +481,3 @@ def test_a_dry_run_creates_nothing(cloud: Cloud, api: tuple[str, ...], action: s
     if action == "watch":
         steps = ["describe", "create", "git", "scp", "tar\\ ", "install", "start", "then: "]
         assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (("launch", *WHERE), ("action launch", "create", "watch")),
-        (("create", "--zone=z", "--accelerator=v6e-8"), ("--name=NAME",)),
-        (("create", "--name=Pod", "--zone=z"), ("--name=Pod",)),
-        (("create", "--name=pod", "--accelerator=v6e-8"), ("--zone=ZONE",)),
-        (("create", *WHERE), ("--accelerator=TYPE",)),
-        (("create", *WHERE, "--accelerator=tpu7x-8"), ("--accelerator=tpu7x-8", "launch/gke/job.sh")),
-        (("create", *WHERE, "--accelerator=v9-8"), ("--accelerator=v9-8", "--runtime=VERSION")),
-        (("create", *WHERE, *COMPUTE, "--accelerator=v5litepod-16"), ("--accelerator=v5litepod-16", "v5p, v6e")),
-        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-24"), ("--accelerator=v6e-24", "1, 2, 4, 8")),
-        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-2"), ("--accelerator=v6e-2", "v6e-4")),
-        (("create", *WHERE, *COMPUTE, "--accelerator=tpu7x-4"), ("--accelerator=tpu7x-4", "tpu7x-8")),
-        (("create", *WHERE[:2], *COMPUTE, "--accelerator=v6e-16"), ("--project=PROJECT",)),
-        (("create", *WHERE, *COMPUTE, "--accelerator=v6e-8", "--reserved"), ("--api=compute", "--reserved")),
-        (("create", *WHERE, "--api=new", "--accelerator=v6e-8"), ("--api=new",)),
-        (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--reserved"), ("--spot", "--reserved")),
-        (("create", *WHERE, "--accelerator=v6e-8", "--spot", "--flex-start=1d"), ("--spot", "--flex-start")),
-        (("copy", *WHERE, "--copy=nowhere"), ("--copy=nowhere",)),
-        (("run", *WHERE), ("CONFIG --run_dir=PATH",)),
-        (("smoke", *WHERE, "--accelerator=v6e-16"), ("--accelerator=v6e-16", "one host")),
-        (("smoke", *SMOKE, *RUN), ("smoke", "--")),
-        (("watch", *TPU, "--", "demo"), ("--run_dir=PATH",)),
-        (("watch", *TPU, "demo", "--run_dir=x"), ("argument demo", "--")),
-    ],
-)
-def test_bad_input_prints_one_error(cloud: Cloud, arguments: tuple[str, ...], parts: tuple[str, ...]):
-    out = cloud.run("tpu_vm.sh", *arguments, code=2)
-    assert mentions(out, *parts) and out.count("\n") == 1 and not cloud.calls()
