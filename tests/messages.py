@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 FORMATS = Path(__file__).parents[1] / "docs" / "formats.md"
 NUMBER = re.compile(r"\d[\d.,]*")
 
@@ -24,6 +26,14 @@ def mentions(message: str, *parts: object) -> bool:
 def mentioning(*parts: object) -> str:
     """Return a pattern for `pytest.raises(match=…)` that matches messages with every part, in any order."""
     return "(?s)" + "".join(f"(?=.*{pattern(part)})" for part in parts)
+
+
+def refused(capsys: pytest.CaptureFixture, *parts: object) -> str:
+    """Return the one line of error that a command printed, after no output; it names every part."""
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and mentions(err, *parts), err
+    assert "should not happen" not in err
+    return err
 
 
 def undocumented(directory: Path) -> set[str]:

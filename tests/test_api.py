@@ -14,6 +14,7 @@ import pytest
 import timed
 import tiny
 from messages import mentioning, mentions
+from tiny import records
 
 import bertzoo
 from bertzoo.cli import main as cli
@@ -120,7 +121,7 @@ def test_a_fine_tuned_model_scores_and_predicts(
     assert capsys.readouterr() == ("", "")
     found = bertzoo.finetune(run_dir=tmp_path / "run", **start)
     assert found.results == json.loads((tmp_path / "run/results.json").read_text())
-    rows = [json.loads(line) for line in (tmp_path / "run/seed-0/metrics.jsonl").read_text().splitlines()]
+    rows = records(tmp_path / "run/seed-0")
     points = [row["task_accuracy" if row["split"] == "train" else "dev_accuracy"] for row in rows if "split" in row]
     out, err = capsys.readouterr()
     assert out.splitlines()[-1] == "seed 0" and LOGGER.level == logging.NOTSET and not LOGGER.handlers

@@ -1,8 +1,10 @@
 """A text and a config so small that a whole run takes seconds, and the devices that it has."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -93,6 +95,11 @@ def make_corpus(folder: Path) -> Path:
     text = write_text(folder / "text.txt")
     assert cli.main(["tokenize", str(text), str(corpus), f"--config={config}", "--workers=1"]) == 0
     return corpus
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @contextmanager

@@ -15,18 +15,14 @@ import pytest
 import tiny_bert
 from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
+from tiny_bert import convert
 
 import bertzoo
-from bertzoo.cli.main import main
 from bertzoo.conversion import pickled, tensors
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 
 Prepare = Callable[[Path], None]
-
-
-def convert(source: Path, destination: Path, *options: str, to: str = "bertzoo") -> int:
-    return main(["convert", str(source), str(destination), f"--to={to}", *options])
 
 
 def config(**changes) -> Prepare:

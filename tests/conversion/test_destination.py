@@ -4,26 +4,17 @@ import errno
 import json
 import os
 import resource
-from pathlib import Path
 
 import pytest
 import tiny_bert
-from messages import mentions
+from messages import mentions, refused
+from tiny_bert import convert
 
 from bertzoo.cli.main import main
 from bertzoo.core import atomic
 from bertzoo.export import convert as conversion
 from bertzoo.export.litert import write
 from bertzoo.runs import load_model
-
-
-def convert(source: Path, destination: Path | str, to: str = "bertzoo") -> int:
-    return main(["convert", str(source), str(destination), f"--to={to}"])
-
-
-def refused(capsys: pytest.CaptureFixture, *parts: object) -> None:
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, *parts)
 
 
 def test_a_link_to_an_empty_or_missing_directory(tmp_path):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_bert
-from messages import mentioning, mentions
+from messages import mentioning, refused
 from safetensors.numpy import load_file, save_file
+from tiny_bert import convert
 from zoo import pretrained
 
-from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface, tensors, tokenizers
 from bertzoo.core import memory
 from bertzoo.core.errors import UserError
@@ -30,10 +30,6 @@ from bertzoo.runs import load_model
 SMALL = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
 
 
-def convert(source: Path, destination: Path | str, *options: str, to: str = "bertzoo") -> int:
-    return main(["convert", str(source), str(destination), f"--to={to}", *options])
-
-
 def exported(model: Any, head: Any, folder: Path, **changes: Any) -> Path:
     """A Hugging Face directory of a random model, with attributes changed."""
     folder.mkdir()
@@ -41,12 +37,6 @@ def exported(model: Any, head: Any, folder: Path, **changes: Any) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return folder
-
-
-def refused(capsys: pytest.CaptureFixture, *parts: object) -> None:
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, *parts)
-    assert "should not happen" not in said.err
 
 
 DEEP = 10**9

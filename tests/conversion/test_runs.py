@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from arrays import flatten
 from flax import linen as nn
 from messages import mentions
 from safetensors.numpy import load_file
@@ -34,20 +35,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def flat(params) -> dict[str, np.ndarray]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
-
-
 def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     model, params, tokenizer = bertzoo.load(run)
     trained = load_model.load_run(run)
-    expected, found = flat(trained.params), flat(params)
+    expected, found = flatten(trained.params), flatten(params)
     assert expected.keys() == found.keys()
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
     first, last = (bertzoo.load(run / "checkpoints" / str(step)).params for step in (2, 4))
-    assert np.array_equal(flat(last)["pooler/kernel"], found["pooler/kernel"])
-    assert not np.array_equal(flat(first)["pooler/kernel"], found["pooler/kernel"])
+    assert np.array_equal(flatten(last)["pooler/kernel"], found["pooler/kernel"])
+    assert not np.array_equal(flatten(first)["pooler/kernel"], found["pooler/kernel"])
     ids = tokenizer.encode_batch(["a text"])[0][None]
     output = jax.jit(model.apply)({"params": params}, ids, 0 * ids, 0 * ids + 1, ids[:, :1] * 0)
     assert output.masked_logits.shape == (1, 1, 280) and output.sentence_logits.shape == (1, 2)
@@ -57,16 +53,16 @@ def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
     recipe = load_model.load_run(run).recipe
     objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())
     inside, _ = restore_params(run / "checkpoints", abstract_params(objective, mesh))
-    assert flat(inside)["embedding/word/embedding"].shape == (320, 16)
+    assert flatten(inside)["embedding/word/embedding"].shape == (320, 16)
     for found in (load_model.load_run(run).params, bertzoo.load(run).params):
         np.testing.assert_array_equal(
-            flat(found)["embedding/word/embedding"], flat(inside)["embedding/word/embedding"][:280]
+            flatten(found)["embedding/word/embedding"], flatten(inside)["embedding/word/embedding"][:280]
         )
-        assert flat(found)["masked_head/bias"].shape == (280,)
+        assert flatten(found)["masked_head/bias"].shape == (280,)
     # A run that starts from this one with the same vocab_multiple has the spare rows again.
     begun = warm_start.read_warm_start(run, recipe).params
-    assert begun.keys() == flat(inside).keys()
-    assert all(np.array_equal(begun[name], array) for name, array in flat(inside).items())
+    assert begun.keys() == flatten(inside).keys()
+    assert all(np.array_equal(begun[name], array) for name, array in flatten(inside).items())
 
 
 def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -83,7 +79,7 @@ def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytes
     assert load_file(tmp_path / "hf" / "model.safetensors")["transformer.pooler.dense.weight"].shape == (16, 16)
 
     trained, (_, params, tokenizer) = load_model.load_run(run), bertzoo.load(tmp_path / "hf")
-    expected, found = flat(trained.params), flat(params)
+    expected, found = flatten(trained.params), flatten(params)
     assert expected.keys() - found.keys() == {"sentence_head/bias", "sentence_head/kernel"}
     assert all(np.array_equal(expected[name], found[name]) for name in found)
     text = "Lorem [MASK] ipsum, Ärgernis 123."

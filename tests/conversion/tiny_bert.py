@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from bertzoo.cli import main as cli
+
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "model", "of", "##s", ".", *"bcdefghijk"]
 CONFIG: dict[str, Any] = {
     "architectures": ["BertForMaskedLM"],
@@ -44,6 +46,11 @@ def tensors() -> dict[str, np.ndarray]:
     shapes |= {f"{layer}.output.dense.bias": (24,), "cls.predictions.transform.dense.bias": (24,)}
     random = np.random.default_rng(0)
     return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def convert(source: Path, destination: Path | str, *options: str, to: str = "bertzoo") -> int:
+    """The exit code of `bertzoo convert`."""
+    return cli.main(["convert", str(source), str(destination), f"--to={to}", *options])
 
 
 def write(directory: Path, found: dict[str, np.ndarray] | None = None, **changes: Any) -> Path:

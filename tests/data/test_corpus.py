@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from damage import flip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import mentioning, mentions
@@ -80,12 +81,6 @@ def test_every_block_border_is_crossed_correctly(corpus):
     np.testing.assert_array_equal(tokens, flat[starts[:, None] + np.arange(2100)])
     with pytest.raises(ValueError, match=mentioning("shard")):
         corpus.tokens("train", np.array([shard - 1]), np.array([2]))
-
-
-def flip(path, place):
-    data = bytearray(path.read_bytes())
-    data[int(len(data) * place)] ^= 1
-    path.write_bytes(data)
 
 
 NAMES = ["train-00000.array_record", "heldout-00000.array_record", "train.sentences.npy", "heldout.documents.npy"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from messages import mentioning, mentions
+from messages import mentioning, mentions, refused
 from zoo import CASES, WINDOWED, pretrained
 
 from bertzoo.cli.main import main
@@ -47,17 +47,16 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
 
 
-def refused(capsys: pytest.CaptureFixture, message: tuple[object, ...], *words: object) -> None:
+def refuse(capsys: pytest.CaptureFixture, message: tuple[object, ...], *words: object) -> None:
     assert main(["convert", *map(str, words)]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and mentions(said.err, *message), said.err
+    refused(capsys, *message)
 
 
 @pytest.mark.parametrize("package", write.PACKAGES)
 def test_a_missing_litert_package_is_named(package: str, source: Path, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(write, "PACKAGES", (package,))
     monkeypatch.setitem(sys.modules, package, None)
-    refused(
+    refuse(
         capsys,
         ("--to=litert", package, "`pip install -c constraints.txt -e '.[litert]'`"),
         source,
@@ -69,8 +68,8 @@ def test_a_missing_litert_package_is_named(package: str, source: Path, tmp_path,
 
 def test_tflite_is_another_name_of_litert_alone(tmp_path, capsys):
     assert ExportOptions(to="tflite", lengths=(8,)) == ExportOptions(to="litert", lengths=(8,))
-    refused(capsys, ("SRC", "DST", tmp_path), tmp_path, tmp_path, "--to=tflite")
-    refused(capsys, ("--to=onxx", "onnx?"), tmp_path, tmp_path / "model.onnx", "--to=onxx")
+    refuse(capsys, ("SRC", "DST", tmp_path), tmp_path, tmp_path, "--to=tflite")
+    refuse(capsys, ("--to=onxx", "onnx?"), tmp_path, tmp_path / "model.onnx", "--to=onxx")
 
 
 @pytest.mark.usefixtures("installed")
@@ -92,14 +91,14 @@ def test_tflite_is_another_name_of_litert_alone(tmp_path, capsys):
     ],
 )
 def test_wrong_options_are_rejected(options: list[str], message: tuple[object, ...], source: Path, tmp_path, capsys):
-    refused(capsys, message, source, tmp_path / "new" / "model.tflite", "--to=litert", *options)
+    refuse(capsys, message, source, tmp_path / "new" / "model.tflite", "--to=litert", *options)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("option", ["--lengths=8", "--precision=fp16", "--output=int8", "--examples=5"])
 def test_options_of_other_formats_are_rejected(option: str, source: Path, tmp_path, capsys):
     formats = [form for form in FILES if option != "--output=int8" or form != "mediapipe"]
-    refused(
+    refuse(
         capsys, (f"{option.split('=')[0]} ", *formats, "--to=bertzoo"), source, tmp_path / "out", "--to=bertzoo", option
     )
 
@@ -119,10 +118,10 @@ def test_wrong_destinations_are_rejected(source: Path, tmp_path, capsys):
         f"{'x' * 300}.tflite": ("File name too long",),
     }.items():
         before = sorted(tmp_path.rglob("*"))
-        refused(capsys, message, source, tmp_path / name, "--to=litert")
+        refuse(capsys, message, source, tmp_path / name, "--to=litert")
         assert sorted(tmp_path.rglob("*")) == before
     place = "/proc/nowhere/out.tflite"
-    refused(capsys, (place,), source, place, "--to=litert")
+    refuse(capsys, (place,), source, place, "--to=litert")
 
 
 def test_files_appear_together_or_not_at_all(tmp_path, monkeypatch):
@@ -237,7 +236,7 @@ def test_options_and_implementations_agree():
 def test_examples_require_a_fine_tuned_model(tmp_path, capsys):
     (tmp_path / "masked").mkdir()
     load_model.write_model(pretrained(*CASES["schubert"]), tmp_path / "masked")
-    refused(
+    refuse(
         capsys,
         ("--examples=5", "fine-tuned"),
         tmp_path / "masked",

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import flatten
 from messages import mentioning
-from test_golden import flatten
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError

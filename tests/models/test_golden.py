@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from arrays import assert_close, flatten
 from tiers import quick
 
 from bertzoo.models import Albert, Bert, Compute, ConvBert, DistilBert, MobileBert, SqueezeBert
@@ -24,7 +25,6 @@ from bertzoo.train.optim import Schedule
 from bertzoo.train.state import boxed_shapes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-TOLERANCE = 1e-5
 SENTENCE = {
     "albert": "sop",
     "bert": "nsp",
@@ -106,19 +106,6 @@ def golden(kind: str, lowering: Any = "einsum") -> Golden:
 VARIANTS = [*((kind, "einsum") for kind in KINDS), ("squeezebert", "convolution")]
 # test_models compares the two lowerings of groups.
 variants = pytest.mark.parametrize(("kind", "lowering"), quick(VARIANTS, *VARIANTS[:-1]))
-
-
-def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None) -> None:
-    """Equal to TOLERANCE of the reference's largest value, or of `scale`."""
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
-    assert ours.shape == theirs.shape, f"{what}: ours {ours.shape}, theirs {theirs.shape}"
-    scale = float(np.abs(theirs).max()) if scale is None else scale
-    error = float(np.abs(ours - theirs).max())
-    assert error <= TOLERANCE * scale, f"{what}: off by {error:.2e}, largest value {scale:.2e}"
-
-
-def flatten(tree: Any) -> dict[str, Any]:
-    return {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(tree).items()}
 
 
 def assert_trees_close(ours: Any, theirs: dict[str, np.ndarray], scale: dict[str, float] | None = None) -> None:

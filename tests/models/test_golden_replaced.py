@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_golden import GOLDEN, assert_close, assert_trees_close, sizes
+from arrays import assert_close
+from test_golden import GOLDEN, assert_trees_close, sizes
 
 from bertzoo.models import Compute, Electra
 from bertzoo.objectives import Replaced

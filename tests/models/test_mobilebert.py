@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import test_golden
 import test_models
+from arrays import flatten
 from messages import mentioning
 from test_models import batch_of, build, loss
 from tiers import quick
@@ -142,13 +142,13 @@ def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
     config = MobileBert(**settings)
     objective = objective_of(config)
     params = nn.unbox(jax.jit(objective.init)(jax.random.key(0)))
-    shapes = {path: leaf.shape for path, leaf in test_golden.flatten(params).items()}
+    shapes = {path: leaf.shape for path, leaf in flatten(params).items()}
     read = {"stream": 24, "bottleneck": 16, "shared": 16}[attention_input]
     query = shapes["encoder/layers_0/attention/query/kernel"]
     assert query == ((1, read // 4, 16) if attention.kind == "grouped" else (read, 2, 4))
     assert shapes["encoder/layers_0/feed_forward_0/intermediate/kernel"] == (1, 4, 20)
     gradients = jax.jit(jax.grad(lambda params: loss(objective, params, batch_of())))(params)
-    still = [path for path, leaf in test_golden.flatten(gradients).items() if float(jnp.abs(leaf).max()) < 1e-7]
+    still = [path for path, leaf in flatten(gradients).items() if float(jnp.abs(leaf).max()) < 1e-7]
     assert still == ["encoder/layers_0/attention/key/bias"]
     test_models.test_padding_changes_nothing(config)
 

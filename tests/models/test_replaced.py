@@ -5,12 +5,12 @@ import functools
 from typing import get_args
 
 import flax.linen as nn
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import zoo
+from arrays import flatten
 from messages import mentioning
 from scipy import stats
 from test_models import SMALL
@@ -92,10 +92,6 @@ def drawn(objective, params, batch, key=None):
 
 
 gradient = jax.jit(jax.grad(loss.__wrapped__, 1), static_argnums=0)
-
-
-def flatten(tree):
-    return {"/".join(path): leaf for path, leaf in flax.traverse_util.flatten_dict(tree).items()}
 
 
 def test_every_backbone_is_covered():

@@ -1,11 +1,11 @@
 """schuBERT: uneven layers equal a numpy BERT of the same shapes, and BERT-base's shape is BERT."""
 
 import flax.linen as nn
-import flax.traverse_util
 import jax
 import numpy as np
 import pytest
 import scipy.special
+from arrays import flatten
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
@@ -72,7 +72,7 @@ def test_uneven_layers_equal_numpy():
 
 def test_dimensions_of_every_layer():
     _, params = build(UNEVEN)
-    shapes = {"/".join(path): leaf.shape for path, leaf in flax.traverse_util.flatten_dict(params).items()}
+    shapes = {path: leaf.shape for path, leaf in flatten(params).items()}
     for index, (size, heads, key, value) in enumerate(((20, 3, 7, 4), (34, 2, 5, 9), (1, 1, 1, 2))):
         layer = f"encoder/layers_{index}"
         assert shapes[f"{layer}/attention/query/kernel"] == shapes[f"{layer}/attention/key/kernel"] == (22, heads, key)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import assert_close
 from messages import mentioning
 
 from bertzoo.nn import (
@@ -24,17 +25,9 @@ from bertzoo.nn import (
 )
 from bertzoo.nn.flops import inner_jaxprs, matmul_flops
 
-TOLERANCE = 1e-5
 FLOAT = jnp.dtype("float32")
 INIT = nn.initializers.normal()
 Arrays = dict[str, np.ndarray]
-
-
-def assert_close(ours: Any, theirs: Any, what: str) -> None:
-    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    assert ours.shape == theirs.shape, f"{what}: ours {ours.shape}, theirs {theirs.shape}"
-    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
-    assert error <= TOLERANCE, f"{what}: off by {error:.2e} of the largest value"
 
 
 def convolve(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:

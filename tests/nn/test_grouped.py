@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import assert_close
 from messages import mentioning
 
 from bertzoo.models import Compute
@@ -42,13 +43,6 @@ def module(case: dict[str, int], lowering: Any = "convolution") -> Grouped:
         dilation=case.get("dilation", 1),
         padding=case.get("padding", 0),
     )
-
-
-def assert_close(ours: Any, theirs: Any, what: str) -> None:
-    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    assert ours.shape == theirs.shape, f"{what}: ours {ours.shape}, theirs {theirs.shape}"
-    error = np.abs(ours - theirs).max() / np.abs(theirs).max()
-    assert error <= TOLERANCE, f"{what}: off by {error:.2e} of the largest value"
 
 
 def outputs_and_gradients(function: Callable, primals: dict[str, Any], cotangent: Any) -> dict[str, jax.Array]:
@@ -89,7 +83,7 @@ def test_equals_torch(name: str, lowering: str) -> None:
 
     primals = {key: tensors[key] for key in ("x", "kernel", "bias")}
     for what, value in outputs_and_gradients(apply, primals, tensors["cotangent"]).items():
-        assert_close(value, tensors[what], what)
+        assert_close(value, tensors[what], what, tolerance=TOLERANCE)
 
 
 @pytest.mark.parametrize(("kernel_size", "dilation", "stride"), [(3, 2, 1), (5, 1, 3), (1, 1, 2)])
@@ -133,7 +127,7 @@ def test_axes_after_the_second_are_channels(lowering: str) -> None:
     split = module(case, lowering).clone(features=(8, 7))
     y = np.asarray(split.apply({"params": params}, tensors["x"].reshape(*tensors["x"].shape[:2], 4, 6)))
     assert y.shape == (*tensors["y"].shape[:2], 8, 7)
-    assert_close(y, tensors["y"].reshape(y.shape), "y")
+    assert_close(y, tensors["y"].reshape(y.shape), "y", tolerance=TOLERANCE)
 
 
 def test_einsum_rejects_wider_windows() -> None:

@@ -11,6 +11,7 @@ import flax.traverse_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import assert_close
 
 TOLERANCE = 1e-5
 
@@ -36,13 +37,6 @@ def installed(package: str) -> Path:
 def packaged(package: str) -> Path:
     """The model directory inside a package, which is not imported."""
     return installed(package) / "model"
-
-
-def assert_close(ours: Any, theirs: Any, what: str, scale: float | None = None, tolerance: float = TOLERANCE) -> None:
-    """Equal to `tolerance` of the reference's largest value, or of `scale`."""
-    theirs = np.asarray(theirs)
-    scale = float(np.abs(theirs).max()) if scale is None else scale
-    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=tolerance * scale, err_msg=what)
 
 
 def assert_output_close(ours: Any, theirs: Any, what: str, tolerance: float = TOLERANCE) -> None:

@@ -14,6 +14,7 @@ import fsspec
 import numpy as np
 import pytest
 from messages import mentions
+from tiny import records
 
 from bertzoo.cli.main import main
 from bertzoo.core import lock
@@ -126,10 +127,7 @@ def test_resume_runs_the_rest(finished_run, one_device, tmp_path, capsys):
     assert main(["resume", str(run), f"--run_dir={tmp_path / 'other'}"]) == 2
     assert main(["resume", str(run)]) == 0
     assert f"--run_dir={run}" in capsys.readouterr().err
-    newest = [
-        [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        for folder in (finished_run, run)
-    ]
+    newest = [records(folder) for folder in (finished_run, run)]
     losses = [[line["loss"] for line in lines if line.get("split") == "heldout"][-1] for lines in newest]
     np.testing.assert_array_equal(*losses)
     assert [line.get("event") for line in newest[1]].count("resumed") == 1

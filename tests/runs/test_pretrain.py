@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tiny
 from messages import mentions
+from tiny import records
 
 from bertzoo.cli.main import main
 from bertzoo.core.processor import processor
@@ -76,10 +77,6 @@ def test_run_of_an_earlier_version_resumes_bit_for_bit(tmp_path, monkeypatch):
     assert set(expected) == set(found)
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=0 if same else 1e-5, err_msg=name)
-
-
-def records(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def error(capsys, *argv: str, code: int = 2) -> str:

@@ -5,6 +5,7 @@ import json
 import pytest
 import tiny
 from messages import mentions
+from tiny import records
 
 from bertzoo.cli.main import main
 
@@ -74,7 +75,7 @@ def finished(config, tmp_path_factory):
 
 @pytest.mark.slow
 def test_both_models_are_logged_apart(finished):
-    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    rows = records(finished)
     train, heldout = ([row for row in rows if row.get("split") == split] for split in ("train", "heldout"))
     assert [row["step"] for row in train] == list(range(1, 7)) and [row["step"] for row in heldout] == [3, 6]
     for row in train + heldout:
@@ -87,7 +88,7 @@ def test_evaluate_predict_and_report(finished, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(finished), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    last = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()][-2]
+    last = records(finished)[-2]
     # There are fewer held-out rows than evaluate_rows, and each is corrupted the same way in any batch.
     assert last["split"] == "heldout"
     for name in ("loss", "mlm_loss", "rtd_loss", "rtd_auc", "rtd_accuracy"):

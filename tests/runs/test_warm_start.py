@@ -81,8 +81,7 @@ def flat(params) -> dict[str, np.ndarray]:
 
 
 def rows(run: Path, split: str) -> list[dict]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line.get("split") == split]
+    return [line for line in tiny.records(run) if line.get("split") == split]
 
 
 def facts(run: Path) -> dict:

@@ -20,6 +20,7 @@ import pytest
 import tensorstore
 import toy
 import victim
+from damage import flip, largest, truncate
 from messages import mentioning, mentions
 
 import bertzoo
@@ -131,22 +132,6 @@ def test_a_missing_checkpoint_raises(tmp_path, which):
         find_checkpoint(tmp_path / "nowhere", which)
     with pytest.raises(CheckpointError, match=mentioning(tmp_path)):
         find_checkpoint(tmp_path, which)
-
-
-def largest(directory: Path) -> Path:
-    return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
-
-
-def flip(path: Path) -> Path:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    return path
-
-
-def truncate(path: Path) -> Path:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    return path
 
 
 def remove(path: Path) -> Path:

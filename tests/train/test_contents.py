@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import toy
 import victim
+from damage import flip, largest
 from messages import mentioning
 
 import bertzoo
@@ -91,16 +92,6 @@ def test_no_array_is_read(tmp_path):
         contents.verify(tmp_path / "2")
 
 
-def largest(directory: Path) -> Path:
-    return max((path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
-
-
-def flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "without its manifest"])
 @pytest.mark.parametrize(
     ("damage", "names"),
@@ -112,7 +103,7 @@ def flipped(path: Path) -> None:
         (lambda at: (at / "params" / "_sharding").write_text('{"x": 1}'), "params"),
         (lambda at: (at / "training" / "manifest.ocdbt").write_bytes(b""), "training"),
         (lambda at: (at / "metrics" / "metrics").write_text('{"los": 1}'), "metrics"),
-        (lambda at: flipped(at / "params" / "manifest.ocdbt"), "params"),
+        (lambda at: flip(at / "params" / "manifest.ocdbt"), "params"),
     ],
 )
 def test_damage_raises_an_error_of_one_line(checkpoint: Path, damage: Callable[[Path], None], names: str, sealed: bool):
