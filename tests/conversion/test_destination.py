@@ -7,7 +7,7 @@ import resource
 
 import pytest
 import tiny_bert
-from messages import mentions, refused
+from messages import refused
 from tiny_bert import convert
 
 from bertzoo.cli.main import main
