@@ -6,13 +6,16 @@ Undocumented.
 """
 
 import argparse
+import ast
 import dataclasses
 import functools
 import importlib
 import inspect
+import io
 import os
 import re
 import textwrap
+import tokenize
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -20,9 +23,9 @@ from unittest import mock
 import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.core import schema
-from bertzoo.core.json_schema import meanings
 from bertzoo.core.tables import markdown as table
 
+_PRAGMAS = ("fmt:", "noqa", "pyright:", "type:")  # comments that say nothing of a field
 MARKER = re.compile(r"^<!-- generated: (\w+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[A-Za-z]\w*(?:\.[\w*]+)*(?:=[^\s,;:()]*[^\s.,;:()])?")
 
@@ -218,6 +221,36 @@ def keys(cls: type, path: str, known: dict[type, list[str]]) -> str:
             kind = type_name(hint)
         rows.append([code(schema.join(path, key)), prose(meaning), kind, default(cls, key)])
     return table(["key", "meaning", "type", "default"], rows)
+
+
+def meanings(cls: type) -> dict[str, str]:
+    """Return the comment of each field, beside it or above it; a class's own go before those of its bases."""
+    meaning_by_field: dict[str, str] = {}
+    for one in reversed(cls.__mro__[:-1]):
+        if "__annotations__" in vars(one):
+            meaning_by_field |= _comments(one)
+    return meaning_by_field
+
+
+@functools.cache
+def _comments(cls: type) -> dict[str, str]:
+    text = textwrap.dedent(inspect.getsource(cls))
+    lines = text.splitlines()
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT and not token.string.lstrip("# ").startswith(_PRAGMAS)
+    }
+    (node,) = ast.parse(text).body
+    meaning_by_field = {}
+    for field in node.body if isinstance(node, ast.ClassDef) else []:
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            top = field.lineno
+            while top - 1 in comments and lines[top - 2].lstrip().startswith("#"):
+                top -= 1
+            numbers = [*range(top, field.lineno), *range(field.lineno, (field.end_lineno or field.lineno) + 1)]
+            meaning_by_field[field.target.id] = " ".join(comments[number] for number in numbers if number in comments)
+    return {name: comment for name, comment in meaning_by_field.items() if comment}
 
 
 def type_name(hint: Any) -> str:

@@ -3,26 +3,21 @@
 `bertzoo config pretrain …` checks the options as `bertzoo pretrain …` would, and prints the config of that run. The
 same holds for transfer and prune.
 
---schema prints the JSON schema of all configs. Saved as bertzoo.schema.json, it lets VS Code with the extension Even
-Better TOML complete, explain and check the keys of a file that begins with `#:schema bertzoo.schema.json`.
-
 examples:
   bertzoo config squeezebert
+  bertzoo config pretrain demo --run_dir=runs/demo --run.save_every=100
   bertzoo config configs/convbert_small.toml long.toml --model.layers=6 '--stages.*.batch_size=64'
-  bertzoo config --schema
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from bertzoo.api.options import Config, config_field
 from bertzoo.cli import main as cli
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
-from bertzoo.core.kinds import KINDS, kind_of_files
-from bertzoo.core.options import option
+from bertzoo.core.kinds import kind_of_files
 from bertzoo.core.schema import paths_by_name
 from bertzoo.runs.kinds import PRETRAIN
 
@@ -36,23 +31,12 @@ config = PRETRAIN.config  # for the hint of a mistyped option
 class ConfigFlags:
     """The command's arguments."""
 
-    config: Config = config_field(())
-    _: KW_ONLY
+    config: Config = config_field()
     overrides: tuple[tuple[str, str], ...] = ()
-    schema: bool = option("print the JSON schema of all configs", False, group="output")
 
 
 def main(options: ConfigFlags) -> int:
-    """Print the complete config, or the schema."""
-    if options.schema:
-        if options.config or options.overrides:
-            raise UserError("--schema is about all configs. Leave CONFIG and all other options out.")
-        from bertzoo.core.json_schema import json_schema
-
-        print(json.dumps(json_schema(kind.config() for kind in KINDS.values()), indent=1))
-        return 0
-    if not options.config:
-        raise UserError("CONFIG is missing. Name a config, as in `bertzoo config demo`, or use --schema.")
+    """Print the complete config."""
     if options.config[0] in VERBS:
         recipe = command_config([*options.config, *(f"--{key}={value}" for key, value in options.overrides)])
     else:

@@ -90,6 +90,10 @@ def test_the_reference_has_every_option_of_the_help(verb: str, verbs: str, capsy
     assert shown and all(line.rstrip("\\").strip() in text for line in shown)
 
 
+def test_every_key_of_a_config_has_a_comment() -> None:
+    assert len(re.findall(r"^\| `", site_reference.configs(), re.MULTILINE)) > 250  # raises for a key without one
+
+
 @pytest.mark.parametrize("module", [sweep, pipeline])
 def test_shipped_sweeps_and_pipelines_have_known_keys(module: object) -> None:
     patterns = [re.sub(r"\bOPTION\b", ".+", re.sub(r"\b(NAME|TASK|COMMAND)\b", r"[^.]+", key)) for key in module.KEYS]
