@@ -199,7 +199,7 @@ COMMANDS = [
     "pretrain tiny.toml --run_dir=new --data.heldout=0.1 --mesh.fsdp=2 --from=model",
     "convert model new --to=huggingface --head=masked --lengths=8,16 --precision=fp32",
     "predict tuned bara --text_a=text --batch_size=8 --max_length=24",
-    "results tuned --csv",
+    "results tuned --json",
     "models squeezebert --model.layers=6",
 ]
 

@@ -20,7 +20,7 @@ from bertzoo.cli.support.options import json_field
 from bertzoo.core.atomic import check_file
 from bertzoo.core.config import as_options
 from bertzoo.core.errors import UserError
-from bertzoo.core.options import flag_of, option, set_options
+from bertzoo.core.options import flag_of, option, reject, set_options
 from bertzoo.runs.kinds import PRETRAIN
 
 _TABLE = "latency table"
@@ -75,16 +75,13 @@ def _table(options: BenchmarkFlags, file: Path) -> int:
     from bertzoo.benchmarking import latency
     from bertzoo.core import atomic
 
-    if len(options.models) > 1:
-        raise UserError(f"--table measures one MODEL, not {len(options.models)}. Name one MODEL.")
+    for field in ("models", "threads", "lengths", "precisions"):
+        if len(values := getattr(options, field) or ()) > 1:
+            shown = "MODEL" if field == "models" else flag_of(BenchmarkFlags, field)
+            raise UserError(f"--table needs one value of {shown}, not {','.join(map(str, values))}. Give one value.")
     if options.backends not in (None, ("litert",)):
         raise UserError(f"--table measures only in litert, not in {','.join(options.backends)}. Leave --backends out.")
-    for field in ("threads", "lengths", "precisions"):
-        if len(values := getattr(options, field) or ()) > 1:
-            flag = flag_of(BenchmarkFlags, field)
-            raise UserError(f"--table needs one value of {flag}, not {','.join(map(str, values))}. Give one value.")
-    for shown in set_options(options, ("parts",)):
-        raise UserError(f"{shown} and --table exclude each other. Leave one out.")
+    reject(options, ("parts",), "--table")
     name, steps = str(options.models[0]), latency.STEPS if options.steps is None else options.steps
     table = latency.measure_config(name, as_options(options.overrides), options, options.dimensions or (), steps)
     atomic.write_json(file, table.document())

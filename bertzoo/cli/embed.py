@@ -11,7 +11,6 @@ examples:
 """
 
 import json
-import os
 import sys
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -72,11 +71,6 @@ def read_texts(options: Any) -> list[str]:
         raise UserError(f"--input={options.input} and TEXT exclude each other, because each names the texts. Keep one.")
     if options.text_a and not options.input:
         raise UserError("--text_a names a column of a table. Add --input=TABLE.")
-    if len(options.text) == 1 and os.path.isfile(file := options.text[0]):
-        raise UserError(
-            f"TEXT = {file} is the name of a file. Read the file with --input={file}, or pass the name itself as a "
-            "text on standard input."
-        )
     if options.input and options.input.endswith(".txt"):
         if options.text_a:
             raise UserError(
@@ -91,8 +85,6 @@ def read_texts(options: Any) -> list[str]:
 
 def embedding_options(options: TextFlags, model: Any, *usual: str) -> dict[str, Any]:
     """Return the options of `EmbeddingModel.parts` that the flags set. usual: as in `EmbeddingModel.prompt`."""
-    if options.size < 0:
-        raise UserError(f"--size={options.size} is negative. Use 0 for all dimensions.")
     return {
         "prompt": model.prompt(options.prompt, *usual),
         "size": options.size,

@@ -3,13 +3,14 @@
 MODEL is a run (a fine-tuning run's best seed), RUN/seed-N, RUN/checkpoints/STEP, a model or Hugging Face directory, or
 a file that `bertzoo convert` wrote. The model's head decides the prediction: tokens for each [MASK], a label with its
 probability, all labels above 50 %, a number, a tag for every word, entities with their start and end, or the answer to
-a question. For a task on pairs, two TEXTs, or one line with a tab, make one pair. Entities and answers are found in
-texts of any length; other texts are cut to the row length of training, and the command prints how many.
+a question. For a task on pairs, two TEXTs, or one line with a tab, make one pair; a question and its context are one,
+too. Entities and answers are found in texts of any length; other texts are cut to the row length of training, and the
+command prints how many.
 
 examples:
   bertzoo predict runs/demo 'This function returns the [MASK] of the array.'
   bertzoo predict runs/mrpc --input=pairs.csv --text_a=first --text_b=second --output=labels.tsv
-  bertzoo predict runs/squad1 --question='Who was it?' --context='It was Ada, as they say.'
+  bertzoo predict runs/squad1 'Who was it?' 'It was Ada, as they say.'
 """
 
 import json
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from bertzoo.runs.blanks import BlankFiller
 
 _SHOWN = 60  # characters of a text that stands beside its prediction
-TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", "output", "question", "context")
+TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", "output")
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,6 @@ class PredictFlags(PredictOptions):
         metavar="COLUMN",
     )
     split: str | None = finetuned("predict the task's train, dev or test set (default: none)", None, metavar="SPLIT")
-    question: str | None = finetuned("a question about --context (default: none)", None, metavar="TEXT")
-    context: str | None = finetuned("the text with the answer to --question (default: none)", None, metavar="TEXT")
     pair: bool = finetuned("read pairs of texts, if the model does not record its task", False)
     output: str | None = option(
         "a .jsonl, .tsv or, for questions, .json file to write (default: print)", None, group="output", metavar="FILE"
@@ -118,13 +117,12 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
 
     model.task_class.unnamed(model)  # raises if the model predicts nothing
     questions = model.kind == "span"
-    _check_apart(options, model)
-    if not questions:
-        reject(options, ("question", "context"), f"{options.path}, which is a model that predicts labels")
-        if suffix == ".json":
-            raise UserError(
-                f"--output={options.output} is for questions, but {options.path} predicts labels. Use .jsonl or .tsv."
-            )
+    if options.output and options.input and Path(options.output).resolve() == Path(options.input).resolve():
+        raise UserError(f"--output={options.output} is the input. Name another file.")
+    if suffix == ".json" and not questions:
+        raise UserError(
+            f"--output={options.output} is for questions, but {options.path} predicts labels. Use .jsonl or .tsv."
+        )
     if suffix == ".tsv" and model.kind == "multi_task":
         raise UserError(f"--output={options.output}: {options.path} has several predictions for a text. Use .jsonl.")
     if options.task:
@@ -148,34 +146,11 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     return 0
 
 
-def _check_apart(options: PredictFlags, model: "TaskModel") -> None:
-    """Raise UserError if --output would replace an input, or a file in the task's directory."""
-    if not options.output:
-        return
-    output, directory = Path(options.output).resolve(), Path(options.data_dir or model.recipe.data_dir).resolve()
-    own = model.recipe.own
-    files = {Path(options.input).resolve()} if options.input else set()
-    if options.split:
-        files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
-    if output in files:
-        raise UserError(f"--output={options.output} is an input. Name another file.")
-    # Files of the task `own` are named above; every file in a directory of GLUE or SQuAD belongs to the task.
-    if options.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
-        raise UserError(f"--output={options.output} is in the task's directory {directory}. Name another file.")
-
-
 def _check_source(options: PredictFlags, questions: bool) -> None:
     """Raise UserError if flags name two sources of the texts, or a flag does not fit the source."""
-    single = [text for text in (options.question, options.context) if text is not None]
-    texts = ["--question and --context"] * bool(single) + ["TEXT"] * bool(options.texts)
-    sources = [f"--{name}" for name in ("input", "split") if getattr(options, name)] + texts
+    sources = [f"--{name}" for name in ("input", "split") if getattr(options, name)] + ["TEXT"] * bool(options.texts)
     if len(sources) > 1:
         raise UserError(f"{' and '.join(sources)} exclude each other, because each names the texts. Keep one.")
-    if len(single) == 1:
-        present, missing = ("question", "context") if options.context is None else ("context", "question")
-        raise UserError(
-            f"--{present} is set, but --{missing} is missing. Give the question, and the text that holds its answer."
-        )
     for name in ("text_a", "text_b"):
         if getattr(options, name) and (not options.input or (questions and options.input.endswith(".json"))):
             raise UserError(f"--{name} names a column of a table. Add --input=TABLE.")
@@ -183,12 +158,6 @@ def _check_source(options: PredictFlags, questions: bool) -> None:
         raise UserError(
             f"--data_dir={options.data_dir} applies only to a task. Add --split or --task, or leave --data_dir out."
         )
-    if options.pair and options.split:
-        raise UserError(
-            f"--pair does not apply to --split={options.split}, whose task decides on pairs. Leave --pair out."
-        )
-    if options.pair and options.input and questions:
-        raise UserError("--pair does not apply to questions, which come with their paragraphs. Leave --pair out.")
 
 
 def _read_split(options: PredictFlags, split: str, model: "TaskModel") -> Sequence[Any]:
@@ -214,17 +183,16 @@ def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> S
     from bertzoo.tasks import inputs, squad
 
     _check_source(options, questions)
+    form = inputs.InputForm(pair=options.pair or bool(options.text_b) or model.pair, words=model.kind == "tokens")
+    decided = options.split or questions or ((model.task_name or options.task) and not model.pair)
+    if (options.pair and decided) or (form.pair and form.words):
+        raise UserError(
+            f"--pair does not apply to {options.path}, whose task takes either single texts or pairs. Leave --pair out."
+        )
     if options.split:
         return _read_split(options, options.split, model)
     if questions and options.input and options.input.endswith(".json"):
         return squad.read_questions(Path(options.input))
-    if options.pair and (model.task_name or options.task) and not model.pair:
-        raise UserError(
-            f"--pair does not apply to {options.path}, which is fine-tuned on single texts. Leave --pair out."
-        )
-    form = inputs.InputForm(pair=options.pair or bool(options.text_b) or model.pair, words=model.kind == "tokens")
-    if form.pair and form.words:
-        raise UserError(f"--pair does not apply to {options.path}, which tags the words of one text. Leave --pair out.")
     own, origin = model.recipe.own, "standard input"
     if options.input:
         usual = (own.question, own.context) if questions else (own.text_a, own.text_b)
@@ -232,8 +200,8 @@ def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> S
         if not all(columns):
             raise UserError(f"--input={options.input} needs a column of second texts. Name the column with --text_b.")
         examples, origin = inputs.from_table(options.input, columns, form, header=own.header), options.input
-    elif given := options.texts or [text for text in (options.question, options.context) if text is not None]:
-        examples, origin = inputs.from_texts(given, form), "the command line"
+    elif options.texts:
+        examples, origin = inputs.from_texts(options.texts, form), "the command line"
     else:
         examples = inputs.from_stdin(sys.stdin, form)
     return to_questions(examples, origin) if questions else examples

@@ -5,7 +5,7 @@ each task, the row shows the best run's median, lowest and highest score over th
 
 examples:
   bertzoo results runs/glue
-  bertzoo results runs/cola runs/rte --csv
+  bertzoo results runs/cola runs/rte
   bertzoo results runs/sweep --json
 """
 
@@ -22,7 +22,6 @@ class ResultsFlags:
 
     directories: tuple[str, ...] = option("a fine-tuning run or a directory of runs", metavar="DIR")
     _: KW_ONLY
-    csv: bool = option("print one line per score", False, group="output")
     json: bool = json_field("print one JSON document")
 
 
@@ -30,8 +29,6 @@ def main(options: ResultsFlags) -> int:
     """Print the table, and list damaged and unfinished runs; raises UserError if there are only such runs."""
     from bertzoo.finetuning import results
 
-    if options.csv and options.json:
-        raise UserError("--csv and --json exclude each other. Keep one.")
     finished, left_out = results.collect_runs(options.directories)
     if not finished:
         raise UserError("; ".join(left_out))
@@ -39,10 +36,5 @@ def main(options: ResultsFlags) -> int:
         say(f"left out: {line}")
     groups, notes = results.best_runs(finished)
     rows = results.build_rows(groups)
-    if options.csv:  # CSV has no place for notes
-        print(results.as_csv(rows))
-        for note in notes:
-            say(note)
-    else:
-        print((results.as_json if options.json else results.as_markdown)(rows, notes))
+    print((results.as_json if options.json else results.as_markdown)(rows, notes))
     return 0

@@ -6,12 +6,12 @@ no locks, a run without an end counts as running for ten minutes after its last 
 held-out loss or, without one, the training loss.
 
 With --stalled, the exit code is 1 if a run needs a person: it is stalled, slow (below half of its median speed),
-failed, interrupted or damaged, and 2 if the list or the webhook fails. A timer such as cron can call it.
+failed, interrupted or damaged, and 2 if the list fails. A timer such as cron can call it.
 
 examples:
   bertzoo runs runs
   bertzoo runs gs://bucket/runs --price=9.60
-  bertzoo runs runs --stalled=15 --webhook=https://chat.example/hooks/1
+  bertzoo runs runs --stalled=15
 """
 
 import json
@@ -19,7 +19,6 @@ import time
 from dataclasses import KW_ONLY, dataclass
 
 from bertzoo.cli.support.options import json_field
-from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
 
@@ -41,24 +40,18 @@ class RunsFlags:
         metavar="MINUTES",
         least=0,
     )
-    webhook: str | None = option(
-        'with --stalled: post the alerts to this URL, as JSON {"text": …} (default: none)', None, metavar="URL"
-    )
     json: bool = json_field("print a JSON array of the runs")
 
 
 def main(options: RunsFlags) -> int:
     """Print a line for each run."""
     from bertzoo.core.tables import aligned
-    from bertzoo.runs.listing import list_runs, send_alert
+    from bertzoo.runs.listing import list_runs
     from bertzoo.train.progress import duration
 
-    if options.webhook is not None and options.stalled is None:
-        raise UserError("--webhook needs --stalled, which says when a run counts as stalled. Add --stalled=MINUTES.")
     runs, now = list_runs(options.folder), time.time()
     alerts = {} if options.stalled is None else {run.name: run.alert(60 * options.stalled) for run in runs}
     costs = {} if options.price is None else {run.name: run.hours * options.price for run in runs}
-    needed = [f"{name} is {alert}" for name, alert in alerts.items() if alert]
     if options.json:
         more = ({"alert": alerts} if alerts else {}) | ({"dollars": costs} if costs else {})
         print(json.dumps([run._asdict() | {key: of[run.name] for key, of in more.items()} for run in runs], indent=1))
@@ -72,6 +65,4 @@ def main(options: RunsFlags) -> int:
             rows.append([run.name, run.kind, state, step, loss, f"{duration(now - run.seen)} ago", *cost])
         header = ["run", "kind", "state", "step", "loss", "last sign", *(["dollars"] if costs else [])]
         print("\n".join(aligned([header, *rows])))
-    if needed and options.webhook is not None:
-        send_alert(options.webhook, f"bertzoo, {options.folder}: {'; '.join(needed)}")
-    return 1 if needed else 0
+    return 1 if any(alerts.values()) else 0

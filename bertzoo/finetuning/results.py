@@ -1,7 +1,5 @@
 """Read the scores of finished fine-tuning runs from their `results.json`, and print them as one table."""
 
-import csv
-import io
 import json
 import os
 import statistics
@@ -219,17 +217,6 @@ def as_markdown(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
     )
     legend = "Scores in points: the median over seeds, with the lowest and the highest value."
     return "\n\n".join([table, "\n".join(f"- {line}" for line in [legend, *notes])])
-
-
-def as_csv(rows: Sequence[ResultRow]) -> str:
-    """Format rows as CSV, a line per score."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["model", "runs", "parameters_m", "column", *Cell._fields])
-    for row in rows:
-        for name, cell in row.cells.items():
-            writer.writerow([*row[:3], name, *(f"{number:.10g}" for number in cell)])
-    return text.getvalue().rstrip("\n")
 
 
 def as_json(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:

@@ -1,6 +1,5 @@
 """List the runs in a folder or a bucket, each with its state, from config.toml, metrics.jsonl and the lock alone."""
 
-import json
 import math
 import statistics
 import time
@@ -52,19 +51,6 @@ class ListedRun(NamedTuple):
         if self.state == "running" and time.time() - self.seen > quiet:
             return "stalled"
         return "slow" if self.state == "running" and self.speed is not None and self.speed < SLOW else None
-
-
-def send_alert(url: str, text: str) -> None:
-    """Post {"text": text} to a webhook, such as Slack's or Mattermost's; raises UserError if it does not accept it."""
-    import http.client
-    import urllib.request
-
-    try:
-        data, header = json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(url, data, header), timeout=30):
-            pass
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise UserError(f"the alert was not sent to --webhook: {error}. Check the URL.") from error
 
 
 def list_runs(folder: str) -> list[ListedRun]:

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("one_device", "snippets")
 
 # Commands that no test runs here, and why.
 NOT_HERE = {
-    r"(gs|hf|tfds):|--webhook=|/shared/|mixture|wiki\.jsonl": "they use services or absent text",
+    r"(gs|hf|tfds):|/shared/|mixture|wiki\.jsonl": "they use services or absent text",
     r" (\.\.\.|…)": "they are shortened",
     r"^bertzoo (transfer|prune) |runs/(66m|student|demo_(student|prune))\b": "tests/runs and tests/pruning run them",
     r"^bertzoo (benchmark|phone|sweep|pipeline|submission) (?!.*--list)": "the tests of their rooms run them",

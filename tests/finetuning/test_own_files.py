@@ -1,7 +1,5 @@
 """Runs on the user's own files beyond their training: tables, reports, TensorBoard, and a later test file."""
 
-import csv
-import io
 import json
 import shutil
 from dataclasses import replace
@@ -20,11 +18,9 @@ from bertzoo.finetuning.settings import Finetune
 @pytest.mark.slow
 def test_results_has_a_row_for_each_run(finished: Path, tmp_path, capsys):
     shutil.copytree(finished, tmp_path / "other")
-    lines = said(capsys, "results", finished, tmp_path / "other", "--csv")[0]
-    rows = list(csv.DictReader(io.StringIO(lines)))
-    assert [(row["column"], float(row["value"])) for row in rows] == [
-        ("own dev accuracy", pytest.approx(results(finished)["median"]["dev"]["accuracy"]))
-    ] * 2
+    rows = json.loads(said(capsys, "results", finished, tmp_path / "other", "--json")[0])["rows"]
+    accuracy = results(finished)["median"]["dev"]["accuracy"]
+    assert [row["cells"]["own dev accuracy"]["value"] for row in rows] == [pytest.approx(accuracy)] * 2
     assert all(row["runs"].startswith(str(run)) for row, run in zip(rows, (finished, tmp_path / "other"), strict=True))
     assert mentions(said(capsys, "results", finished)[0], "own dev accuracy", finished)
 

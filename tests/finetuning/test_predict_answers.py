@@ -129,7 +129,7 @@ def test_questions_come_from_flags_words_lines_and_files(quiz_run: Path, capsys,
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{question}\t{context}\n" for question, context in pairs)))
     assert records(capsys, quiz_run) == wanted
     assert records(capsys, quiz_run, *(text for pair in pairs for text in pair)) == wanted
-    (one,) = records(capsys, quiz_run, f"--question={pairs[0][0]}", f"--context={pairs[0][1]}")
+    (one,) = records(capsys, quiz_run, *pairs[0])
     assert one == {**wanted[0], "probability": pytest.approx(wanted[0]["probability"], abs=1e-5)}
     said(capsys, "predict", quiz_run, f"--input={tmp_path / 'in.jsonl'}", "--text_a=asked", "--text_b=paragraph",
          f"--output={tmp_path / 'out.tsv'}")  # fmt: skip
@@ -205,9 +205,7 @@ def test_the_recorded_options_equal_the_used_ones():
         (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], ("dev-v1.1.json", "exist")),
         (["evaluate", "LABELS", "--output=x"], ("--output ",)),
         (["evaluate", "LABELS", "--task=squad1"], ("classification", "squad1", "questions")),
-        (["predict", "LABELS", "--question=a", "--context=b"], ("--question",)),
         (["predict", "LABELS", "a", "--output=x.json"], ("x.json", "questions")),
-        (["predict", "RUN", "--question=bara"], ("--question", "--context")),
         (["predict", "RUN", "a", "b", "--split=dev"], ("--split", "TEXT")),
         (["predict", "RUN", "a", "b", "c"], ("3 texts", "pair")),
         (["predict", "RUN", "--input=FILE", "--text_a=x"], ("--text_a", "table")),

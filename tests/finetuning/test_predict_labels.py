@@ -264,7 +264,7 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(models:
         (["predict", "RUN", "bara", "--data_dir=x"], ("--data_dir", "--split", "--task")),
         (["predict", "RUN", "--input=DEV", "--text_a=tekst"], ("dev.csv", "'tekst'")),
         (["predict", "STSB", "--input=DEV"], ("--input", "--text_b")),
-        (["predict", "TAGS", "bara", "doti", "--pair"], ("--pair", "words")),
+        (["predict", "TAGS", "bara", "doti", "--pair"], ("--pair", "task")),
     ],
 )
 def test_impossible_options_print_one_error(

@@ -44,4 +44,4 @@ def test_finetune_stops_above_a_fifth_and_warns_above_a_hundredth(folder: Path, 
 
 @pytest.mark.slow
 def test_questions_warn(quiz_run: Path, capsys):
-    warning(said(capsys, "predict", quiz_run, f"--question={FOREIGN}", f"--context={FOREIGN}")[1])
+    warning(said(capsys, "predict", quiz_run, FOREIGN, FOREIGN)[1])

@@ -216,7 +216,7 @@ def test_a_missing_table_or_one_of_another_length(tmp_path):
     ("words", "message"),
     [
         (["--steps=3"], ("--steps", "--table=FILE")),
-        (["--table=t.json", "bert_6l"], ("--table", "one MODEL", " 2")),
+        (["--table=t.json", "bert_6l"], ("--table", "MODEL", "bert_6l")),
         (["--table=t.json", "--backends=onnx"], ("--table", "litert", "onnx")),
         (["--table=t.json", "--threads=1,2"], ("--table", "--threads", "1,2")),
         (["--table=t.json", "--profile"], ("--profile", "table")),

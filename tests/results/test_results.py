@@ -1,7 +1,5 @@
 """`bertzoo results`: rows, notes, formats and errors."""
 
-import csv
-import io
 import json
 from pathlib import Path
 
@@ -87,14 +85,9 @@ def test_collapse_and_partial_training_are_marked() -> None:
     assert mentions(collapsed, "cola: ", "seeds", "runs/cola") and mentions(part, "cola: ", "examples", "runs/cola")
 
 
-def test_other_forms(capsys: pytest.CaptureFixture) -> None:
+def test_json_has_scores_and_notes(capsys: pytest.CaptureFixture) -> None:
     glue(Path("runs/a_&_b"))
     finish(Path("runs/a_&_b/x"), "cola", dev(matthews=60), dev(matthews=62))
-    out, err = shown(capsys, "runs/a_&_b", "--csv")
-    assert mentions(err, "cola", "runs/a_&_b/x", "2 runs")  # for which a line a number has no place
-    lines = list(csv.DictReader(io.StringIO(out)))
-    (cola,) = [line for line in lines if line["column"] == "cola dev matthews"]
-    assert (cola["value"], cola["low"], cola["high"], cola["seeds"]) == ("61", "60", "62", "2")
     whole = json.loads(shown(capsys, "runs/a_&_b", "--json")[0])
     scores = {"value": 61.0, "low": 60.0, "high": 62.0, "seeds": 2, "text": "61.0 (60.0–62.0)"}
     assert whole["rows"][-1]["cells"]["cola dev matthews"] == scores
@@ -143,4 +136,3 @@ def test_a_directory_without_runs_raises(capsys: pytest.CaptureFixture) -> None:
     assert err.startswith("bertzoo: ") and err.count("\n") == 1 and mentions(err, "empty", "fine-tuning")
     assert mentions(shown(capsys, "runs/none", code=2)[1], "runs/none", "directory")
     assert mentions(shown(capsys, "gs://x", code=2)[1], "gs://x", "URL")
-    assert mentions(shown(capsys, "runs", "--csv", "--json", code=2)[1], "--csv", "--json")

@@ -1,19 +1,14 @@
 """`bertzoo runs` and `bertzoo resume`: the state of every run in a folder or bucket, and the rest of a run."""
 
-import http.server
 import json
 import os
-import re
 import shutil
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
-from messages import mentions
 from tiny import records
 
 from bertzoo.cli.main import main
@@ -133,28 +128,7 @@ def test_resume_runs_the_rest(finished_run, one_device, tmp_path, capsys):
     assert [line.get("event") for line in newest[1]].count("resumed") == 1
 
 
-@pytest.fixture
-def posted() -> Iterator[tuple[str, list[dict]]]:
-    """A webhook's URL, and the documents that it was sent; its path /closed answers 404."""
-    documents: list[dict] = []
-
-    class Hook(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.headers["Content-Type"] == "application/json"
-            documents.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(404 if self.path == "/closed" else 200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("localhost", 0), Hook) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}", documents
-        server.shutdown()
-
-
-def test_alerts_name_the_runs_that_need_a_person(posted, tmp_path, capsys):
+def test_alerts_name_the_runs_that_need_a_person(tmp_path, capsys):
     def train(step: int, speed: float) -> dict:
         return TRAIN | {"step": step, "examples_per_second": speed}
 
@@ -166,25 +140,19 @@ def test_alerts_name_the_runs_that_need_a_person(posted, tmp_path, capsys):
     write(tmp_path / "ended", train(1, 100), event("finished"))
     for name in ("config.toml", "metrics.jsonl"):
         os.utime(runs[2] / name, (1e9, 1e9))
-    url, documents = posted
-    words = ["runs", str(tmp_path), "--stalled=10", f"--webhook={url}"]
+    words = ["runs", str(tmp_path), "--stalled=10"]
     held = [lock.hold(run / lock.NAME, "run") for run in runs]
     assert main([*words, "--json"]) == 1
     found = {run["name"]: run["alert"] for run in json.loads(capsys.readouterr().out)}
     assert found == {"good": None, "slow": "slow", "quiet": "stalled", "ended": None}
-    (document,) = documents
-    assert set(document) == {"text"} and {"slow", "quiet", "stalled"} <= set(re.findall(r"\w+", document["text"]))
     held[1].close()
     held[2].close()
-    assert main(words[:3]) == 1 and capsys.readouterr().out.count("interrupted") == 2
+    assert main(words) == 1 and capsys.readouterr().out.count("interrupted") == 2
     shutil.rmtree(runs[1])
     shutil.rmtree(runs[2])
-    assert main(words) == 0 and len(documents) == 1
+    assert main(words) == 0
     held[0].close()
     assert main(["runs", str(tmp_path)]) == 0
-    assert main([*words[:3], f"--webhook={url}/closed"]) == 2
-    assert mentions(capsys.readouterr().err, "--webhook", 404)
-    assert main([*words[:2], words[3]]) == 2
 
 
 def test_the_cost_counts_the_hours_of_every_process(tmp_path, capsys):
