@@ -17,7 +17,6 @@ from bertzoo.data.tokenizers.vocabulary import paragraphs
 
 LONGEST = 16 << 20  # characters of a document, and bytes of a line or of blank lines in a row
 _DECODER = 192 << 20  # bytes that an .xz file may require; `xz -9` requires 65 MB
-_CONTAINERS = 1 << 18  # lists and objects in a line of JSON, which need 200 bytes each
 # Blank lines in one match, so that a compressed gigabyte of them takes seconds.
 _LINE = re.compile(rb"\s*\n|[^\n]+\n")
 _DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
@@ -53,7 +52,7 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
         if not line:
             continue
         try:
-            record = parse_json(line, object, _CONTAINERS)
+            record = parse_json(line, object)
         except DocumentError as error:
             _check_first_line(file, number, None)
             raise CorpusError(
