@@ -82,10 +82,7 @@ def verb(name: str) -> str:
     text, _, examples = (module.__doc__ or "").partition("\nexamples:\n")
     if not text.strip() or not examples.strip():
         raise Undocumented(f"bertzoo/cli/{name}.py has no summary or no examples: write them in its docstring")
-    with mock.patch.dict(os.environ, COLUMNS="100"):
-        (usage,) = re.findall(r"^usage: +(.*?)\n\n", parser.format_help(), re.DOTALL | re.MULTILINE)
-    usage = re.sub(r"\n +", "\n    ", usage)
-    parts = [f"## {name.replace('_', ' ')}", *map(prose, text.strip().split("\n\n")), f"```text\n{usage}\n```"]
+    parts = [f"## {name.replace('_', ' ')}", *map(prose, text.strip().split("\n\n")), f"```text\n{parser.usage}\n```"]
     for group in parser._action_groups:
         if actions := [action for action in group._group_actions if action.dest not in ("help", "debug")]:
             parts += [f"**{(group.title or '').capitalize()}**"]

@@ -19,7 +19,6 @@ Only the requested verb's module is imported.
 import errno
 import importlib
 import os
-import re
 import signal
 import sys
 import textwrap
@@ -27,17 +26,15 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from subprocess import DEVNULL, PIPE
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from bertzoo.cli.start import VERBS, overview
 from bertzoo.cli.support.options import Parser, declare, read_options
-from bertzoo.core.child import start_python
 from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.logs import shown
 from bertzoo.core.memory import keep_freed_memory
-from bertzoo.core.schema import paths_by_name
+from bertzoo.core.schema import paths_by_name, suggest
 from bertzoo.core.version import __version__
 from bertzoo.train import supervisor
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
@@ -45,7 +42,6 @@ from bertzoo.train.signals import leave_closed_terminal, stop_signals
 # Errors of a wrong path, not of a full disk or a broken machine.
 _PATHS = {errno.EACCES, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT}
 _PATHS |= {errno.ENOTDIR, errno.EPERM}
-_SHOWN = 3  # most keys that an error names
 _ELSEWHERE = {  # options of other projects, and the last part of the equivalent key here
     "lr": "learning_rate",
     "output_dir": "run_dir",
@@ -55,9 +51,6 @@ _ELSEWHERE = {  # options of other projects, and the last part of the equivalent
 }
 # Verbs that compute in this process.
 _WITH_JAX = ("pretrain", "transfer", "prune", "finetune", "resume", "evaluate", "predict", "embed", "search")
-_PARSE_FLAGS = (
-    "from jaxlib.xla_client import CompileOptions as options; options().executable_build_options.debug_options"
-)
 
 
 def entry() -> NoReturn:
@@ -66,29 +59,12 @@ def entry() -> NoReturn:
     if signal.SIGHUP in stop_signals():
         signal.signal(signal.SIGHUP, _terminate)
     sys.unraisablehook = _lost
-    try:
-        if sys.argv[1:2] and sys.argv[1] in VERBS:
-            check_xla_flags()
-        if sys.argv[1:2] and sys.argv[1] in _WITH_JAX:
-            keep_freed_memory()
-    except UserError as error:
-        sys.exit(_tell(error))
+    if sys.argv[1:2] and sys.argv[1] in _WITH_JAX:
+        keep_freed_memory()
     code = main(sys.argv[1:])
     if supervisor.is_child() and code:
         supervisor.exit_child(code)
     sys.exit(code)
-
-
-def check_xla_flags() -> None:
-    """Raise UserError if XLA would end this process because of XLA_FLAGS; a child process tries them."""
-    flags = os.environ.get("XLA_FLAGS")
-    if not flags or supervisor.is_child():
-        return
-    with start_python(["-c", _PARSE_FLAGS], stdout=DEVNULL, stderr=PIPE, text=True) as process:
-        errors = process.communicate()[1]
-    reason = re.search(r"^[EF]\d{4} .*?\] (.*?)\.?$", errors, re.MULTILINE)
-    if process.returncode and reason:
-        raise UserError(f"XLA rejects XLA_FLAGS={flags} in the environment: {reason[1]}. Correct it, or unset it.")
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -135,12 +111,8 @@ def _explained(error: Exception) -> Exception:
     """Return a UserError for an error of the machine, the devices or a path; other errors stay as they are."""
     if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
         return UserError(f"memory ran out: {str(error)[:200]}. Use fewer rows or shorter texts.")
-    if not _has_devices(error):
-        platforms, reason = os.environ.get("JAX_PLATFORMS", ""), str(error).split(" (set ")[0][:200]
-        return UserError(
-            f"JAX finds no device with JAX_PLATFORMS={platforms}{reason and f' ({reason})'}. Unset JAX_PLATFORMS, or "
-            "install 'jax[cuda12]' or 'jax[tpu]'."
-        )
+    if str(error).startswith("Unable to initialize backend"):
+        return UserError(f"{str(error)[:200]}. Unset JAX_PLATFORMS, or install 'jax[cuda12]' or 'jax[tpu]'.")
     if isinstance(error, OSError) and error.errno in _PATHS and error.filename:
         return UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
     if type(error) is ValueError and "null byte" in str(error):
@@ -152,20 +124,6 @@ def _tell(error: Exception) -> int:
     """Print an error's message and return the exit code."""
     print(f"bertzoo: {one_line(sentence(error))}", file=sys.stderr)
     return getattr(error, "exit_code", 1)
-
-
-def _has_devices(error: Exception) -> bool:
-    """Return False if `error` looks like JAX's error for a missing device and JAX has no device, else True.
-
-    Without CUDA, JAX's error is an AssertionError without text.
-    """
-    bare = isinstance(error, AssertionError) and not str(error) and "JAX_PLATFORMS" in os.environ
-    if not (bare or str(error).startswith("Unable to initialize backend")) or "jax" not in sys.modules:
-        return True
-    try:
-        return bool(sys.modules["jax"].devices())
-    except (AssertionError, RuntimeError):
-        return False
 
 
 def sentence(error: Exception) -> str:
@@ -203,9 +161,6 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, Any]:
     elif argv[0] == "prune_vocabulary":
         raise UserError("unknown command prune_vocabulary. Did you mean prune vocabulary?")
     name = argv[0]
-    for word in argv:
-        if not word.isascii() and word.encode(errors="replace").decode() != word:
-            raise UserError(f"the argument {word} is not UTF-8. Rename the file, or convert the text to UTF-8.")
     if name not in VERBS:
         near = get_close_matches(name, VERBS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(VERBS).replace('_', ' ')}."
@@ -264,11 +219,8 @@ def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) ->
     keys = [name for name, dotted in paths.items() if dotted[0] == name]
     if key in keys or ("." in key and keys):
         return
-    known = {**paths, **{flag: [flag] for flag in flags}}  # by the last part of a key, which people try first
-    ours = _ELSEWHERE.get(key, "")
-    near = [ours] if ours in known else get_close_matches(key, known, n=1, cutoff=0.8)
-    if near := near or get_close_matches(key, [*flags, *keys], n=1):
-        hint = f"Did you mean {' or '.join(f'--{name}' for name in known[near[0]][:_SHOWN])}?"
+    if near := suggest(_ELSEWHERE.get(key, key), {**paths, **{flag: [flag] for flag in flags}}):
+        hint = f"Did you mean {' or '.join(f'--{name}' for name in near)}?"
     elif others := [name for name in VERBS if key in _config_paths(importlib.import_module(f"bertzoo.cli.{name}"))]:
         hint = f"It is an option of {', '.join(f'`bertzoo {name}`' for name in others)}."
     else:

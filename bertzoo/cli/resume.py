@@ -15,7 +15,7 @@ from bertzoo.cli.support.options import say
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
-PASSES_ON = "--NAME=VALUE is an option or a config key of the command that began the run, such as --run.save_every=100."
+PASSES_ON = "--NAME=VALUE, such as --run.save_every=100, is an option or a config key of the run's command."
 
 
 @dataclass(frozen=True)

@@ -211,11 +211,16 @@ def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
     """Return the error for a key that `cls` lacks, naming the most similar key of `cls` or of a config in it."""
-    inside = {name: paths[0] for name, paths in paths_by_name(cls).items()}
-    direct = get_close_matches(key, hints(cls), n=1)
-    near = direct or [inside[k] for k in get_close_matches(key, inside, n=1, cutoff=0.8)]
+    near = suggest(key, paths_by_name(cls))
     hint = f"Did you mean {join(path, near[0])}?" if near else f"The keys here are {', '.join(hints(cls))}."
     return ConfigError(f"unknown key {join(path, key)}. {hint}")
+
+
+def suggest(key: str, paths: Mapping[str, list[str]]) -> list[str]:
+    """Return up to three dotted keys that a mistyped key may mean. paths: as `paths_by_name` returns them."""
+    top = [name for name, dotted in paths.items() if dotted[0] == name]
+    near = get_close_matches(key, paths, n=1, cutoff=0.8) or get_close_matches(key, top, n=1)
+    return paths[near[0]][:3] if near else []
 
 
 def paths_by_name(cls: type) -> dict[str, list[str]]:

@@ -2,8 +2,8 @@
 
 import argparse
 import dataclasses
-import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ GROUPS = {  # descriptions of groups of options in a command's help
     "several processes": "On Cloud TPU, GKE and Slurm, coordinator, processes and process are detected. Elsewhere, set "
     "all three for every process, each with its own --distributed.process. All processes must see the same RUN."
 }
-INTERVAL = 10.0  # seconds between two progress lines if the output is not a terminal
+INTERVAL = 10.0  # seconds between two progress lines
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,8 +30,13 @@ class Parser(argparse.ArgumentParser):
     keys: the help text of `--TABLE.KEY=VALUE`, empty if the verb has no such options.
     """
 
-    def __init__(self, *, keys: str = "", **options) -> None:
-        super().__init__(allow_abbrev=False, add_help=False, formatter_class=HelpFormatter, **options)
+    def __init__(self, *, description: str | None = None, keys: str = "", **options) -> None:
+        details, _, examples = (description or "").strip().partition("\n\nexamples:\n")
+        epilog = f"examples:\n{examples}" if examples else None
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(
+            description=details, epilog=epilog, allow_abbrev=False, add_help=False, formatter_class=form, **options
+        )
         self.keys = keys
 
     def error(self, message: str) -> NoReturn:
@@ -44,75 +49,19 @@ class Parser(argparse.ArgumentParser):
     def group(self, title: str) -> argparse._ArgumentGroup:
         """Return the option group with this title, and create it if there is none."""
         titled = (group for group in self._action_groups if group.title == title)
-        return next(titled, None) or self.add_argument_group(title, GROUPS.get(title))
+        return next(titled, None) or self.add_argument_group(title, textwrap.fill(GROUPS.get(title, ""), 100) or None)
 
     def complete(self) -> None:
         """Declare --help and --debug, which every verb has, and set the usage line."""
         group = self.group("general")
         group.add_argument("-h", "--help", action="help", help="show this help")
         group.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        words = [self.prog, *(_usage(action) for action in self._actions), "[OPTIONS]"]
-        keys = ["[--TABLE.KEY=VALUE …]"] if self.keys else []
-        self.usage = " ".join(filter(None, [*words, *keys]))
-
-    def format_help(self) -> str:
-        """Return the summary, the usage, the details, the options by group with their defaults, and the examples."""
-        summary, *details = (self.description or "").strip().split("\n\n")
-        formatter = self._get_formatter()
-        formatter.add_text(summary)
-        formatter.add_usage(self.usage, [], [])
-        for paragraph in details[:-1]:
-            formatter.add_text(paragraph)
-        for group in self._action_groups:
-            formatter.start_section(group.title)
-            formatter.add_text(group.description)
-            formatter.add_arguments(group._group_actions)
-            formatter.end_section()
         if self.keys:
-            formatter.start_section("config keys")
-            formatter.add_text(self.keys)
-            formatter.end_section()
-        for paragraph in details[-1:]:
-            formatter.add_text(paragraph)
-        return formatter.format_help()
-
-
-_USAGES = {None: "{}", "+": "{} …", "*": "[{} …]", "?": "[{}]"}  # of a positional argument, by nargs
-
-
-def _usage(action: argparse.Action) -> str:
-    """Return an argument's word in the usage line, empty for an option that is not required."""
-    if not action.option_strings:
-        name = action.metavar if isinstance(action.metavar, str) else "|".join(action.choices or [action.dest])
-        return _USAGES[action.nargs if isinstance(action.nargs, str) else None].format(name)
-    return f"{action.option_strings[-1]}={action.metavar}" if action.required else ""
-
-
-class HelpFormatter(argparse.HelpFormatter):
-    """Wraps paragraphs, keeps indented lines, and shows the default of every option that has one."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26, width=min(shutil.get_terminal_size().columns, 100))
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n  " in text:
-            return text
-        return super()._fill_text(text, width, indent)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if action.option_strings and action.nargs != 0:
-            value = self._format_args(action, self._get_default_metavar_for_optional(action))
-            return f"{', '.join(action.option_strings)}={value}"
-        return super()._format_action_invocation(action)
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        text = action.help or ""
-        if not action.option_strings or action.nargs == 0:
-            return text
-        if action.required:
-            return f"{text} (required)"
-        stated = "(default: " in text or action.default in (None, "", (), [])
-        return text if stated else f"{text} (default: %(default)s)"
+            self.add_argument_group("config keys", textwrap.fill(self.keys, 100))
+        formatter = self._get_formatter()
+        positionals = [formatter._format_args(action, action.dest) for action in self._get_positional_actions()]
+        keys = ["[--TABLE.KEY=VALUE ...]"] if self.keys else []
+        self.usage = " ".join([self.prog, *positionals, "[OPTIONS]", *keys])
 
 
 def declare(parser: Parser, cls: type) -> None:
@@ -130,6 +79,8 @@ def declare(parser: Parser, cls: type) -> None:
         name = declared.flag or f"--{field.name}" if named else field.name
         more: dict[str, Any] = {"help": declared.help}
         more |= {} if required else {"default": field.default}
+        if named and tp is not bool and "(default: " not in declared.help:
+            more["help"] += " (required)" if required else " (default: %(default)s)"
         if tp is bool:
             more["action"] = "store_false" if field.default is True else "store_true"
         elif get_origin(tp) is Literal and not declared.parse:
@@ -169,28 +120,17 @@ def json_field(text: str = "print one JSON document on standard output") -> Any:
 
 @contextmanager
 def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (shards done, characters of text read) that prints the progress.
-
-    On a terminal, it rewrites one line; otherwise, it prints a line every 10 s.
-    """
-    live, shown, last = sys.stderr.isatty(), False, time.monotonic()
+    """Yield a function of (shards done, characters of text read) that prints a line every 10 s."""
+    last = time.monotonic()
 
     def show(pieces: int, size: int) -> None:
-        nonlocal last, shown
-        shards = f"{pieces:,} shard{'' if pieces == 1 else 's'} done"
-        text = f"tokenising: {size / 1e6:,.1f} M characters of text read, {shards}"
-        shown = True
-        if live:
-            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - last >= INTERVAL:
+        nonlocal last
+        if time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
-            say(text)
+            shards = f"{pieces:,} shard{'' if pieces == 1 else 's'} done"
+            say(f"tokenising: {size / 1e6:,.1f} M characters of text read, {shards}")
 
-    try:
-        yield show
-    finally:
-        if live and shown:
-            print(file=sys.stderr)
+    yield show
 
 
 @contextmanager
