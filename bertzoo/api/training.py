@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertzoo.api import models
 from bertzoo.api.arguments import config_files, execution, location, resolve
-from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, TransferOptions
+from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, RunOptions, TransferOptions
 from bertzoo.core import html
 from bertzoo.core.options import takes
 
@@ -93,32 +93,44 @@ class FineTuned(NamedTuple):
         return models.predict(self.run_dir, texts)
 
 
+def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
+    """Return the config of a training command, complete and with the overrides; raises ConfigError."""
+    from bertzoo.core.kinds import KINDS
+
+    names: dict[type, str] = {
+        PretrainOptions: "pretrain",
+        TransferOptions: "transfer",
+        PruneOptions: "prune",
+        FinetuneOptions: "finetune",
+    }
+    cls = next(KINDS[name].config() for declared, name in names.items() if isinstance(options, declared))
+    if not isinstance(options, PretrainOptions) or isinstance(options.config, cls):
+        return resolve(cls, options.config, options.overrides)
+    from bertzoo.core.config import as_options
+    from bertzoo.runs.pretrain import load_recipe
+
+    origin = location(options.from_model, "from_model")
+    return load_recipe(config_files(options.config), as_options(options.overrides), origin, options.run_dir)
+
+
 @takes(PretrainOptions, prints=True)
 def pretrain(options: PretrainOptions) -> Run:
     """Pretrain a model, or resume the run, as `bertzoo pretrain` does.
 
     If `config` has no [model], the run uses the [model] of `from_model`.
     """
-    from bertzoo.core.config import as_options
-    from bertzoo.runs.configs import Pretrain
-    from bertzoo.runs.pretrain import load_recipe
     from bertzoo.runs.pretrain import pretrain as train
 
-    config, run_dir, origin = options.config, options.run_dir, location(options.from_model, "from_model")
-    if isinstance(config, Pretrain):
-        recipe = resolve(Pretrain, config, options.overrides)
-    else:
-        recipe = load_recipe(config_files(config), as_options(options.overrides), origin, run_dir)
-    return Run(run_dir, train(recipe, run_dir, origin, execution(options)))
+    recipe, origin = recipe_of(options), location(options.from_model, "from_model")
+    return Run(options.run_dir, train(recipe, options.run_dir, origin, execution(options)))
 
 
 @takes(TransferOptions, prints=True)
 def transfer(options: TransferOptions) -> Run:
     """Train a student with a teacher, or resume, as `bertzoo transfer` does. stages: (A, B)."""
-    from bertzoo.runs.configs import Transfer
     from bertzoo.runs.transfer import transfer as train
 
-    recipe, teacher = resolve(Transfer, options.config, options.overrides), location(options.teacher, "teacher")
+    recipe, teacher = recipe_of(options), location(options.teacher, "teacher")
     return Run(options.run_dir, train(recipe, options.run_dir, teacher, options.stages, execution(options)))
 
 
@@ -129,9 +141,8 @@ def prune(options: PruneOptions) -> Path:
     Returns the directory of the pruned model.
     """
     from bertzoo.pruning.run import prune as train
-    from bertzoo.pruning.settings import Prune
 
-    recipe, origin = resolve(Prune, options.config, options.overrides), location(options.from_model, "from_model")
+    recipe, origin = recipe_of(options), location(options.from_model, "from_model")
     return train(recipe, options.run_dir, origin, execution(options)).model.absolute()
 
 
@@ -142,8 +153,6 @@ def finetune(options: FinetuneOptions) -> FineTuned:
     overrides: config keys and values; a shipped config needs at least `task` and `data_dir`.
     """
     from bertzoo.finetuning import run
-    from bertzoo.finetuning.settings import Finetune
 
-    recipe = resolve(Finetune, options.config, options.overrides)
     models = location(options.from_model, "from_model"), location(options.teacher, "teacher")
-    return FineTuned(Path(options.run_dir), run.train(recipe, str(options.run_dir), *models))
+    return FineTuned(Path(options.run_dir), run.train(recipe_of(options), str(options.run_dir), *models))

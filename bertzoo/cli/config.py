@@ -9,11 +9,10 @@ examples:
   bertzoo config configs/convbert_small.toml long.toml --model.layers=6 '--stages.*.batch_size=64'
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bertzoo.api.options import Config, config_field
+from bertzoo.api.training import recipe_of
 from bertzoo.cli import main as cli
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError
@@ -38,7 +37,10 @@ class ConfigFlags:
 def main(options: ConfigFlags) -> int:
     """Print the complete config."""
     if options.config[0] in VERBS:
-        recipe = command_config([*options.config, *(f"--{key}={value}" for key, value in options.overrides)])
+        command = cli.parse([*options.config, *(f"--{key}={value}" for key, value in options.overrides)])[1]
+        if command is None:
+            raise UserError(f"`bertzoo config {options.config[0]}` takes no --help. Leave it out.")
+        recipe = recipe_of(command)
     else:
         cls = kind_of_files(*options.config).config()
         for key, _ in options.overrides:
@@ -46,25 +48,3 @@ def main(options: ConfigFlags) -> int:
         recipe = loader.load(cls, options.config, options.overrides)
     print(loader.dump(recipe), end="")
     return 0
-
-
-def command_config(argv: Sequence[str]) -> Any:
-    """Return the config of a command line of pretrain, transfer or prune; raises the command's UserError."""
-    verb, options = cli.parse(argv)
-    if options is None:
-        raise UserError(
-            f"`bertzoo config {argv[0]}` prints the config and takes no --help. Run `bertzoo {argv[0]} --help`."
-        )
-    if argv[0] == "pretrain":
-        from bertzoo.runs.pretrain import load_recipe
-
-        def absent() -> Any:
-            raise UserError(
-                f"no CONFIG has [model], and --from={options.from_model}, whose [model] would apply, does not exist on "
-                "this machine. Add the model.toml of that model as one more CONFIG."
-            )
-
-        if options.from_model is not None and not options.from_model.exists():
-            return loader.load(verb.config(), options.config, options.overrides, {"model": absent})
-        return load_recipe(options.config, options.overrides, options.from_model, options.run_dir)
-    return loader.load(verb.config(), options.config, options.overrides)

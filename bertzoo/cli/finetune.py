@@ -15,8 +15,8 @@ import json
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.api.arguments import resolve
 from bertzoo.api.options import Config, FinetuneOptions, config_field
+from bertzoo.api.training import recipe_of
 from bertzoo.cli.support.options import json_field
 from bertzoo.finetuning.kind import FINETUNE
 
@@ -72,9 +72,7 @@ def check_models(options: FinetuneFlags, recipe: "Finetune", seen: set[Any]) -> 
 def main(options: FinetuneFlags) -> int:
     """Train all seeds and print their results."""
     from bertzoo.finetuning import run
-    from bertzoo.finetuning.settings import Finetune
 
-    recipe = resolve(Finetune, options.config, options.overrides)
-    results = run.train(recipe, str(options.run_dir), options.from_model, options.teacher)
+    results = run.train(recipe_of(options), str(options.run_dir), options.from_model, options.teacher)
     print(json.dumps(results) if options.json else "\n".join(run.summary_lines(results)))
     return 0

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from bertzoo.api.options import PretrainOptions
 from bertzoo.cli.support import training
-from bertzoo.core.config import as_options
 from bertzoo.runs.kinds import PRETRAIN
 
 if TYPE_CHECKING:
@@ -35,12 +34,7 @@ class PretrainFlags(training.ProcessFlags, PretrainOptions):
 
 def main(options: PretrainFlags) -> int:
     """Pretrain to the end, as the only process or one of several."""
-    from bertzoo.runs.pretrain import load_recipe
-
-    def load() -> "Pretrain":
-        return load_recipe(options.config, as_options(options.overrides), options.from_model, options.run_dir)
-
-    return training.main(options, load, train, late=options.from_model is not None)
+    return training.main(options, train, late=options.from_model is not None)
 
 
 def train(options: PretrainFlags, recipe: "Pretrain", execution: "Options") -> str:

@@ -13,10 +13,8 @@ examples:
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.api.arguments import resolve
 from bertzoo.api.options import PruneOptions
 from bertzoo.cli.support import training
 from bertzoo.core.errors import UserError
@@ -38,7 +36,7 @@ class PruneFlags(training.ProcessFlags, PruneOptions):
 
 def main(options: PruneFlags) -> int:
     """Prune to the end, as the only process or one of several."""
-    return training.main(options, partial(resolve, config(), options.config, options.overrides), train)
+    return training.main(options, train)
 
 
 def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:

@@ -12,10 +12,8 @@ examples:
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
-from bertzoo.api.arguments import resolve
 from bertzoo.api.options import TransferOptions
 from bertzoo.cli.support import training
 from bertzoo.runs.kinds import TRANSFER
@@ -34,7 +32,7 @@ class TransferFlags(training.ProcessFlags, TransferOptions):
 
 def main(options: TransferFlags) -> int:
     """Train the student to the end, as the only process or one of several."""
-    return training.main(options, partial(resolve, config(), options.config, options.overrides), train)
+    return training.main(options, train)
 
 
 def train(options: TransferFlags, recipe: "Transfer", execution: "Options") -> str:

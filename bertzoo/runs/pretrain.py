@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bertzoo.core import config
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
@@ -92,7 +92,13 @@ def load_recipe(
             )
         run = RunDirectory(run_dir)
         if run.latest() is None:
-            return load_model.read_model(origin).model
+            try:
+                return load_model.read_model(origin).model
+            except UserError as error:
+                raise ConfigError(
+                    f"no config has [model], so --from must provide it, but {error} If that model is on another "
+                    "machine, add its model.toml as one more config."
+                ) from error
         run.fetch()
         return run.load().model
 

@@ -71,9 +71,8 @@ class CommandLines:
 
         Raises the command's UserError.
         """
-        from bertzoo.api.arguments import resolve
         from bertzoo.api.corpus import data_of
-        from bertzoo.cli import config
+        from bertzoo.api.training import recipe_of
         from bertzoo.cli import main as cli
         from bertzoo.jobs.check import PlannedRun
 
@@ -88,15 +87,9 @@ class CommandLines:
             points, *_ = verb.load(options)
             record = JobRecord(options.run_dir, points)
             return [run for point in points.jobs for run in self(record.words(point))]
-        recipe: Any
-        if words[0] in config.VERBS:
-            recipe = config.command_config(list(words))
-        elif words[0] == "tokenize":
-            recipe = data_of(options)
-        elif words[0] == "finetune":
-            recipe = resolve(verb.config(), options.config, options.overrides)
-        else:
+        if words[0] not in ("tokenize", "pretrain", "transfer", "prune", "finetune"):
             return []
+        recipe: Any = data_of(options) if words[0] == "tokenize" else recipe_of(options)
         task = None
         if words[0] == "finetune":
             own = (recipe.data_dir, recipe.own, recipe.alpha, options.teacher)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from bertzoo.api.training import recipe_of
 from bertzoo.cli.support.options import say, tokenising
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError
@@ -46,20 +47,18 @@ class ProcessFlags:
 
 def main(
     options: Any,
-    load: Callable[[], Any],
     train: Callable[[Any, Any, "Options"], str],
     late: bool = False,
 ) -> int:
     """Train to the end, as the only process or one of several; `train`, which takes the run's options, returns the
     closing line.
 
-    load: returns the config.
-    late: whether to call `load` only after the processes have connected, because `load` reads a model.
+    late: whether to load the config only after the processes have connected, because the config may need a model.
     """
     from bertzoo.core import config as loader
     from bertzoo.train import hosts
 
-    recipe = None if late else load()
+    recipe = None if late else recipe_of(options)
     cluster = hosts.Cluster(**{field.name: getattr(options, field.name) for field in fields(ProcessFlags)})
     if cluster.detection() and not supervisor.is_child():
         which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
@@ -68,7 +67,7 @@ def main(
     with hosts.host_lost_errors():
         from bertzoo.runs.training import Options
 
-        recipe = recipe or hosts.in_turn("the model", load)
+        recipe = recipe or hosts.in_turn("the model", functools.partial(recipe_of, options))
         first = hosts.share("the config", lambda: loader.dump(recipe))
         if changed := loader.difference(parse_toml(first), parse_toml(loader.dump(recipe))):
             raise ConfigError(
