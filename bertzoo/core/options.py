@@ -13,7 +13,6 @@ import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
@@ -130,16 +129,6 @@ def takes(
 
         @functools.wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> Result:
-            if unknown := sorted(options.keys() - fields):
-                near = get_close_matches(unknown[0], fields, n=1)
-                hint = f" Did you mean {near[0]}?" if near else ""
-                raise UserError(
-                    f"{function.__name__} has no option {unknown[0]}.{hint} Its options are {', '.join(fields)}."
-                )
-            try:
-                signature.bind(*args, **options)
-            except TypeError as error:
-                raise TypeError(f"{function.__name__}(): {error}") from None
             given = cls(*args, **options)
             if not prints:
                 return function(given)
