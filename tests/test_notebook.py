@@ -1,4 +1,4 @@
-"""A notebook pretrains, stops, resumes, predicts and converts; results are tables and curves in it."""
+"""A notebook pretrains, stops, resumes, predicts and converts; results are tables in it."""
 
 import os
 import re
@@ -61,7 +61,7 @@ def test_a_notebook_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.Monkey
     nbformat.write(notebook, tmp_path / "notebook.ipynb")
     shown = [cell.outputs[-1].data["text/html"] for cell in (train, *rest)]
     run, predictions, model, metrics = shown
-    assert f"{2 * begun:,}" in run and "MLM loss" in run and "held-out" in run and "<svg" in run
+    assert f"{2 * begun:,}" in run and "MLM loss" in run and "held-out" in run
     assert any("resumed" in str(output) for output in train.outputs)
     assert "[MASK] &lt;b&gt;" in predictions and "blanks" in predictions
     assert "parameters" in model and "250 entries" in model and "mlm_loss" in metrics
@@ -69,15 +69,9 @@ def test_a_notebook_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.Monkey
         ElementTree.fromstring(f"<div>{text}</div>")  # well-formed
 
 
-def test_tables_and_curves_escape_what_they_show() -> None:
+def test_tables_escape_what_they_show() -> None:
     text = html.table([{"<a>": 1, "b": [1.5, "&"]}, {"<a>": {"c": None}}])
     (table,) = ElementTree.fromstring(f"<div>{text}</div>")
     cells = [["".join(cell.itertext()) for cell in row] for row in table]
     assert cells == [["<a>", "b"], ["1", "1.5, &"], ["cNone", ""]]
-    picture = ElementTree.fromstring(html.chart("loss <nats>", {"a&b": ([1, 3], [5.0, 1.0]), "none": ([], [])}))
-    (line,) = (part.get("points") for part in picture if part.tag.endswith("polyline"))
-    (first, last) = ([float(number) for number in point.split(",")] for point in str(line).split())
-    assert first[0] < last[0] and first[1] < last[1]  # to the right and, as y counts downwards, down
-    words = {part.text for part in picture if part.tag.endswith("text")}
-    assert {"loss <nats>", "a&b", "1", "3", "5", "step"} <= words and "none" not in words
-    assert html.chart("loss", {}) == "" and len(html.Records([{"a": 1}] * 60)._repr_html_()) < 2000
+    assert len(html.Records([{"a": 1}] * 60)._repr_html_()) < 2000

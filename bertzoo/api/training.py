@@ -39,13 +39,9 @@ class Run(NamedTuple):
         return read_run(run.path)
 
     def _repr_html_(self) -> str:
-        from bertzoo.runs.report import metric_rows, series
+        from bertzoo.runs.report import metric_rows
 
-        record = self._record()
-        curves = {"train": record.history.train, "held-out": record.history.heldout}
-        losses = {name: series(lines, "loss") for name, lines in curves.items()}
-        table = html.table({"run": self.run_dir, "steps": f"{self.step:,}", "metrics": metric_rows(record)})
-        return table + html.chart("loss (nats)", losses)
+        return html.table({"run": self.run_dir, "steps": f"{self.step:,}", "metrics": metric_rows(self._record())})
 
     def load(self) -> models.Loaded:
         """Load the model with its newest parameters."""
@@ -68,9 +64,6 @@ class FineTuned(NamedTuple):
         return self.results["median"]
 
     def _repr_html_(self) -> str:
-        from bertzoo.core.kinds import METRICS
-        from bertzoo.runs.report import read_history, series
-
         kinds = {"median": "median", "lowest": "min", "highest": "max"}
         scores = [
             {
@@ -81,12 +74,7 @@ class FineTuned(NamedTuple):
             for split, named in self.score.items()
             for name in named
         ]
-        files = {row["seed"]: self.run_dir / f"seed-{row['seed']}" / METRICS for row in self.results["seeds"]}
-        losses = {
-            f"seed {seed}": series(read_history(file).train, "loss") for seed, file in files.items() if file.is_file()
-        }
-        table = html.table({"run": self.run_dir, "seeds": len(files), "scores": scores})
-        return table + html.chart("loss of training (nats)", losses)
+        return html.table({"run": self.run_dir, "seeds": len(self.results["seeds"]), "scores": scores})
 
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the predictions of the best seed's model for texts, as `bertzoo.predict` does."""
