@@ -10,7 +10,6 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,8 +41,8 @@ def load(
     Raises ConfigError naming the file or the option, and the key.
     """
     table: dict[str, Any] = {}
+    sources: list[tuple[str, list[str]]] = []
     extracts: list[Path] = []
-    files = list(files)
     for name in files:
         path = find(name)
         contents = read_toml(path)
@@ -56,17 +55,16 @@ def load(
                 f"{path} has kind = {schema.show(contents['kind'])}, but this command takes kind = "
                 f"{schema.show(expected[0])}. Name another config or use `bertzoo {contents['kind']}`."
             )
-        with _named(str(path)):
-            table = schema.merge(cls, table, contents)
-            schema.build(cls, table, complete=False)
-    if files and len(extracts) == len(files):
+        table = schema.merge(cls, table, contents)
+        sources.append((str(path), [key for key, _ in leaves(contents, "")]))
+    if extracts and len(extracts) == len(sources):
         path = extracts[0]
         raise ConfigError(
             f"{path} holds a model, but no recipe to train it. Put a config before it, as in `bertzoo config demo "
             f"{path}`. For `bertzoo benchmark`, pass its directory, {path.parent}."
         )
     table |= {key: plain(default()) for key, default in (missing or {}).items() if key not in table}
-    return _overridden(cls, table, overrides, files)
+    return _overridden(cls, table, overrides, sources)
 
 
 def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
@@ -75,27 +73,31 @@ def changed(config: T, overrides: Iterable[tuple[str, str]]) -> T:
 
 
 def _overridden(
-    cls: type[T], table: dict[str, Any], overrides: Iterable[tuple[str, str]], files: Iterable[str | Path] = ()
+    cls: type[T],
+    table: dict[str, Any],
+    overrides: Iterable[tuple[str, str]],
+    files: Sequence[tuple[str, list[str]]] = (),
 ) -> T:
     """Apply `overrides` to `table` and return its config.
 
-    files: the files that `table` comes from, for messages.
+    files: (name, dotted keys) of each file that `table` comes from.
 
-    If the resulting table is wrong, the ConfigError's message starts with the files and the options for the wrong key.
+    The message of a ConfigError starts with the files and options that set a key in its first sentence.
     """
-    overrides = list(overrides)
+    sources = [*files]
     # A kind decides which keys its table has, so it is set first, whatever the order on the command line.
     for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
-        with _named(f"--{key}={text}"):
+        try:
             table = _override(cls, table, key.split("."), text, "", None)
-            schema.build(cls, table, complete=False)
+        except ConfigError as error:
+            raise ConfigError(f"--{key}={text}: {error}") from error
+        sources.append((f"--{key}={text}", [key]))
     try:
         return schema.build(cls, table)
     except ConfigError as error:
-        words = set(re.findall(r"\w+", str(error)))
-        options = [f"--{key}={text}" for key, text in overrides if key.split(".")[-1] in words]
-        with _named(", ".join([*map(str, files), *options])):
-            raise
+        words = set(re.findall(r"\w+", str(error).partition(". ")[0]))
+        named = [name for name, keys in sources if words & {key.split(".")[-1] for key in keys}]
+        raise ConfigError(": ".join(filter(None, [", ".join(named or dict(files)), str(error)]))) from error
 
 
 def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
@@ -216,14 +218,6 @@ def read_over_base(path: Path, folder: str) -> dict[str, Any]:
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     tables = {key for key, value in new.items() if isinstance(value, Mapping) and isinstance(old.get(key), Mapping)}
     return {**old, **{key: _merged(old[key], value) if key in tables else value for key, value in new.items()}}
-
-
-@contextmanager
-def _named(source: str) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}" if source else str(error)) from error
 
 
 def _override(tp: Any, node: Any, keys: Sequence[str], text: str, path: str, base: Any) -> Any:

@@ -82,12 +82,11 @@ def default(cls: type, base: Any, name: str) -> Any:
     return None if field.default is dataclasses.MISSING else field.default
 
 
-def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None, complete: bool = True) -> Any:
+def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None) -> Any:
     """Return the instance of `cls` that a table describes; raises ConfigError naming the key.
 
     base: instance whose values fill missing keys. `RETIRED` of a class has keys of earlier versions, with the values
-    with which they are ignored; None stands for any. complete=False: only check keys and types and return None, because
-    later tables may add missing keys.
+    with which they are ignored; None stands for any.
     """
     values = {}
     for key, value in table.items():
@@ -95,9 +94,7 @@ def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None,
             if getattr(cls, "RETIRED", {}).get(key, _MISMATCH) in (None, value):
                 continue
             raise unknown(cls, path, key)
-        values[key] = _value(hints(cls)[key], value, join(path, key), default(cls, base, key), complete)
-    if not complete:
-        return None
+        values[key] = _value(hints(cls)[key], value, join(path, key), default(cls, base, key))
     if type(base) is cls:
         values = {name: getattr(base, name) for name in hints(cls)} | values
     for field in dataclasses.fields(cls):
@@ -117,15 +114,13 @@ def _option(tp: Any, key: str) -> str:
     return "" if item(tp) or tables(tp) else f" or with --{key}=…"
 
 
-def _value(tp: Any, value: Any, path: str, base: Any, complete: bool) -> Any:
+def _value(tp: Any, value: Any, path: str, base: Any) -> Any:
     if types.NoneType in members(tp) and (value is None or value == NONE):
         return None
     if isinstance(value, Mapping) and tables(tp):
-        if not complete and "kind" not in value and pick(tp, value, base) is None:
-            return None
-        return build(member(tp, value, base, path), value, path, base, complete)
+        return build(member(tp, value, base, path), value, path, base)
     if (inner := item(tp)) is not None and isinstance(value, list | tuple):
-        return tuple(_value(inner, v, f"{path}.{i}", None, complete) for i, v in enumerate(value))
+        return tuple(_value(inner, v, f"{path}.{i}", None) for i, v in enumerate(value))
     for one in members(tp):
         if (result := _scalar(one, value)) is not _MISMATCH:
             return result
