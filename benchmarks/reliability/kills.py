@@ -65,7 +65,7 @@ options = { to = "bertzoo" }
 # Keys and files that no two runs share: times, and what depends on them.
 TIMES = re.compile(r"seconds|per_second|memory|elapsed|time|git|^finished$|^hashes$")
 OTHERS = re.compile(r"(^|/)(\.lock|run-id|pipeline\.md|tensorboard/.*|logs/.*|[^/]*\.log|\d+\.sha256\.json)$")
-LEFT = re.compile(r"(^|/)\.bertzoo\.|\.tmp$|\.tmp-|orbax-checkpoint-tmp|\.unfinished$")
+LEFT = re.compile(r"\.writing(/|$)|\.tmp$|\.tmp-|orbax-checkpoint-tmp|\.unfinished$")
 TRACES = ("Traceback (most recent", "a bug in bertzoo")
 
 

@@ -1,12 +1,10 @@
 """Write files and directories that appear complete or not at all: temporary files are synced, then renamed."""
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import shutil
-import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +12,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertzoo.core import lock
 from bertzoo.core.errors import UserError
 
 _LOG = logging.getLogger(__name__)
-_PREFIX = ".bertzoo."  # name prefix of temporary directories
-_FILES = "bertzoo.files"  # entry of a temporary directory: the folder of its files
-_REPLACED = "bertzoo.replaced"  # its other entry: a folder of files that are being replaced
+_FILES = "files"  # entry of a temporary directory, beside its lock
 
 
 class WriteError(UserError):
@@ -87,39 +84,24 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
 
     The caller writes a file with the name of `destination` into the temporary directory, and optionally the files or
     directories named in `companions`. The companions move first, in order: once `destination` exists, the output is
-    complete. If the process is killed between two moves, the moved companions stay, without `destination`.
+    complete. After a kill or an error between two moves, the moved companions stay, without `destination`.
 
-    replace: take `destination` away first, then move the files over existing ones of this user; other files in existing
-    directories stay. An error brings the old files back. A kill loses the old `destination`: the caller must write it
-    again where companions exist without it.
+    replace: delete `destination`, then move the files over existing ones; other files in existing directories stay. The
+    caller must write `destination` again where companions exist without it.
 
-    Raises UserError if the directory cannot be created, a name is taken or, with `replace`, belongs to another user.
-    Raises WriteError if writing fails.
+    Raises UserError if the directory cannot be created or a name is taken. Raises WriteError if writing fails.
     """
     with _writing(destination, _resolved if replace else lambda path: _new_file(path, companions)) as place:
-        folder, last = place.resolved.parent, place.resolved.name
         yield place.files
+        (place.files / place.resolved.name).stat()  # raises if it is missing, before anything moves
         _finish(place.files)
-        names = [*(name for name in companions if (place.files / name).exists()), last]
-        (place.files / last).stat()  # raises if it is missing, before anything moves
         if replace:
-            _check_own(place.files, folder)
+            place.resolved.unlink(missing_ok=True)
         else:
             _new_file(destination, companions)
-        replaced = place.temporary / _REPLACED
-        replaced.mkdir()
-        undo: list[tuple[Path, Path]] = []  # renames that restore the folder, oldest first
-        try:
-            if replace and place.resolved.is_file():
-                undo.append((replaced / last, place.resolved))
-                place.resolved.replace(replaced / last)
-            for name in names:
-                _move(place.files / name, folder / name, replaced, undo)
-        except BaseException:
-            for source, target in reversed(undo):
-                with suppress(OSError):  # of a rename that was not done; the other files come back
-                    source.replace(target)
-            raise
+        for name in (*companions, place.resolved.name):
+            if (place.files / name).exists():
+                _move(place.files / name, place.resolved.with_name(name))
 
 
 @contextmanager
@@ -139,26 +121,9 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(destination: Path) -> None:
-    """Remove the temporary directories that killed processes of this user left beside `destination`, and log each.
-
-    A directory stays if it is in use, belongs to another user, is open to other users, or holds anything but the
-    folders of a write: others who may write here could have put it here. A line names one of this user, such as one
-    that an earlier version left. Raises no error for an unusable `destination`.
-    """
-    with suppress(OSError, RuntimeError, ValueError):
-        for leftover in destination.resolve().parent.glob(f"{_PREFIX}*"):
-            with ExitStack() as stack, suppress(OSError):  # the leftover is in use, or a link
-                descriptor = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                status = os.fstat(descriptor)
-                if status.st_uid != os.geteuid():
-                    continue
-                if stat.S_IMODE(status.st_mode) & 0o077 == 0 and {*os.listdir(descriptor)} <= {_FILES, _REPLACED}:
-                    _remove(leftover, descriptor)
-                    _LOG.warning("Removed %s, the unfinished output of a killed process.", leftover)
-                else:
-                    _LOG.warning("%s may be the unfinished output of an earlier version. Remove it if so.", leftover)
+    """Remove what a killed write of `destination` left, unless another process writes it or it cannot be created."""
+    with suppress(UserError), _writing(destination, _resolved):
+        pass
 
 
 def hashes(directory: Path) -> dict[str, str]:
@@ -186,52 +151,10 @@ def _finish(temporary: Path) -> None:
 
 
 class _Place(NamedTuple):
-    """A write in progress.
+    """A write in progress. files: directory that receives the files. resolved: absolute destination."""
 
-    temporary: directory that other users cannot enter.
-    lock: descriptor of the lock on this directory.
-    resolved: absolute destination.
-    created: parents of the destination that the write created.
-    """
-
-    temporary: Path
-    lock: int
+    files: Path
     resolved: Path
-    created: list[Path]
-
-    @property
-    def files(self) -> Path:
-        """Directory that receives the files."""
-        return self.temporary / _FILES
-
-
-def _begin(destination: Path, resolve: Callable[[Path], Path]) -> _Place:
-    """Create and lock a temporary directory beside `destination`, after removing leftovers of killed processes.
-
-    resolve: checks and resolves the destination. Raises UserError if the destination is unusable or a directory cannot
-    be created.
-    """
-    created: list[Path] = []
-    try:
-        remove_leftovers(destination)  # a bad path raises below
-        resolved = resolve(destination)
-        for parent in reversed(resolved.parents):
-            if not parent.is_dir():
-                parent.mkdir()
-                created.append(parent)
-        while True:
-            temporary = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=resolved.parent))
-            # Another process may take the directory for a leftover until it is locked.
-            if (lock := _lock(temporary)) is not None and temporary.is_dir():
-                return _Place(temporary, lock, resolved, created)
-            if lock is not None:
-                os.close(lock)
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL
-        _remove_parents(created)
-        file = getattr(error, "filename", None)
-        reason = getattr(error, "strerror", None) or str(error)
-        where = f" ({Path(file).parent})" if isinstance(error, PermissionError) and file else ""
-        raise UserError(f"{destination} cannot be created: {reason}{where}. Use another directory.") from error
 
 
 def _new_file(destination: Path, companions: Sequence[str]) -> Path:
@@ -267,75 +190,63 @@ def _resolved(destination: Path) -> Path:
     return resolved
 
 
-def _lock(directory: Path) -> int | None:
-    """Lock a directory and return the lock's descriptor, or None if the directory is missing or already locked."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        pass  # without locks, remove_leftovers removes nothing
-    return descriptor
-
-
-def _check_own(source: Path, target: Path) -> None:
-    """Raise UserError if a path below `target` that a file below `source` replaces is a link or another user's."""
-    for path in (target / path.relative_to(source) for path in source.rglob("*")):
-        if os.path.lexists(path) and (path.is_symlink() or path.lstat().st_uid != os.geteuid()):
-            raise UserError(f"{path} is a link or belongs to another user. Use a new file name.")
-
-
-def _move(source: Path, target: Path, replaced: Path, undo: list[tuple[Path, Path]]) -> None:
-    """Rename a file or directory; the files of a directory move into an existing directory one by one.
-
-    replaced: directory for the files that it replaces. undo: receives the renames that restore `target`.
-    """
+def _move(source: Path, target: Path) -> None:
+    """Rename a file or directory; the files of a directory move into an existing directory one by one."""
     if source.is_dir() and target.is_dir():
         for path in source.iterdir():
-            _move(path, target / path.name, replaced, undo)
-        return
-    back = target, source
-    if target.exists():
-        back = replaced / str(len(undo)), target
-        try:
-            os.link(target, back[0])
-        except OSError:  # a file system without hard links
-            shutil.copy2(target, back[0])
-    undo.append(back)
-    source.replace(target)
+            _move(path, target / path.name)
+    else:
+        source.replace(target)
 
 
 @contextmanager
 def _writing(destination: Path, resolve: Callable[[Path], Path]) -> Iterator[_Place]:
-    """Begin a write as `_begin` does; remove its temporary directory and empty new parents at the end.
+    """Create and lock a temporary directory beside `destination`; remove it and empty new parents at the end.
 
-    Raises WriteError for an OSError.
+    The directory has a fixed name, so the next write of `destination` removes what a killed process left.
+
+    resolve: checks and resolves the destination. Raises UserError if the destination is unusable, a directory cannot be
+    created or another process writes `destination`. Raises WriteError for a later OSError.
     """
-    place = _begin(destination, resolve)
-    try:
-        place.files.mkdir()
-        yield place
-    except OSError as error:
-        reason = error.strerror or error
-        raise WriteError(
-            f"{destination} was not written: {reason}. Correct this, or write to another directory."
-        ) from error
-    finally:
-        _remove(place.temporary, place.lock)
-        os.close(place.lock)
-        _remove_parents(place.created)
+    created: list[Path] = []  # parents of the destination
+    with ExitStack() as stack:
+        stack.callback(_remove_parents, created)
+        try:
+            resolved = resolve(destination)
+            for parent in reversed(resolved.parents):
+                if not parent.is_dir():
+                    parent.mkdir()
+                    created.append(parent)
+            temporary = resolved.with_name(f".{resolved.name}.writing")
+            if temporary.is_symlink():
+                raise UserError(f"{temporary} is a link, not a temporary directory. Remove the link.")
+            temporary.mkdir(mode=0o700, exist_ok=True)
+            stack.enter_context(lock.hold(temporary / lock.NAME, str(destination)))
+            stack.callback(_remove, temporary)
+            files = temporary / _FILES
+            if files.exists():
+                shutil.rmtree(files)
+                _LOG.warning("Removed %s, the unfinished output of a killed process.", files)
+            files.mkdir()
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL
+            file = getattr(error, "filename", None)
+            reason = getattr(error, "strerror", None) or str(error)
+            where = f" ({Path(file).parent})" if isinstance(error, PermissionError) and file else ""
+            raise UserError(f"{destination} cannot be created: {reason}{where}. Use another directory.") from error
+        try:
+            yield _Place(files, resolved)
+        except OSError as error:
+            reason = error.strerror or error
+            raise WriteError(
+                f"{destination} was not written: {reason}. Correct this, or write to another directory."
+            ) from error
 
 
-def _remove(temporary: Path, descriptor: int) -> None:
-    """Remove an open temporary directory; a directory that others have put in its place keeps its files."""
-    for name in (_FILES, _REPLACED):
-        shutil.rmtree(name, ignore_errors=True, dir_fd=descriptor)
+def _remove(temporary: Path) -> None:
+    """Remove a locked temporary directory; its lock file last, because then another process may use the directory."""
+    shutil.rmtree(temporary / _FILES, ignore_errors=True)
     with suppress(OSError):
+        (temporary / lock.NAME).unlink()
         temporary.rmdir()
 
 

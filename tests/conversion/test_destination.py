@@ -143,8 +143,8 @@ def test_a_repeated_command_keeps_its_file(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(write, "check_packages", lambda: {"tool": "1"})
     command = ["convert", str(source), str(file), "--to=litert"]
     assert main(command) == 0
-    (tmp_path / ".bertzoo.left").mkdir(0o700)  # by a kill before the first call's last step
-    assert main(command) == 0 and len(calls) == 1 and not (tmp_path / ".bertzoo.left").exists()
+    (tmp_path / ".x.tflite.writing").mkdir()  # by a kill before the first call's last step
+    assert main(command) == 0 and len(calls) == 1 and not (tmp_path / ".x.tflite.writing").exists()
     assert file.read_bytes() == b"model" and json.loads((tmp_path / "x.tflite.json").read_text())["request"] == calls[0]
     capsys.readouterr()
     assert main([*command, "--lengths=8"]) == 2
