@@ -1,6 +1,7 @@
 """The processor's model name and instruction set extensions, as Linux lists them in /proc/cpuinfo."""
 
-from itertools import takewhile
+import functools
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +19,10 @@ class Processor(NamedTuple):
     extensions: frozenset[str]
 
 
+@functools.cache  # a trace asks for each product
 def processor() -> Processor:
     """Return this machine's processor; its fields are empty on systems other than Linux."""
-    if not _CPUINFO.is_file():
-        return parse("")
-    with _CPUINFO.open(encoding="utf-8") as file:
-        return parse("".join(takewhile(str.strip, file)))  # the first core: a trace asks for each product
+    return parse(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
 
 
 def parse(cpuinfo: str) -> Processor:
@@ -31,7 +30,6 @@ def parse(cpuinfo: str) -> Processor:
 
     The text lists the extensions as "flags" on x86 and as "Features" on Arm.
     """
-    lines = (line.partition(":") for line in cpuinfo.split("\n\n")[0].splitlines())
-    fields = {key.strip(): value.strip() for key, _, value in lines}
-    extensions = fields.get("flags", fields.get("Features", ""))
-    return Processor(fields.get("model name", ""), frozenset(extensions.split()))
+    name = re.search(r"^model name\s*: (.*)", cpuinfo, re.MULTILINE)
+    extensions = re.search(r"^(?:flags|Features)\s*: (.*)", cpuinfo, re.MULTILINE)
+    return Processor(name[1].strip() if name else "", frozenset(extensions[1].split() if extensions else ()))
