@@ -10,10 +10,9 @@ import numpy as np
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import config_class
 from bertzoo.core.memory import check_available
-from bertzoo.core.paths import hub_download
 from bertzoo.export.companions import check_takes_ids, read_metadata
 from bertzoo.heads import SequenceClassification, parameter_shapes
 from bertzoo.models import Model
@@ -64,13 +63,6 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
         if not pretrained.head.task_kind:  # a classifier takes its place, which the papers time
             pretrained = classifier(pretrained)
         return BenchmarkModel(name=name, pretrained=pretrained)
-    try:
-        config.find(name)
-    except ConfigError as error:
-        message = str(error)
-        if download := hub_download(name):
-            message += f"{'' if message[-1] in '?.' else '.'} {download}"
-        raise ConfigError(message) from error
     model = config.load(config_class(name), [name], overrides).model
     return BenchmarkModel(name=name, pretrained=untrained(model, name))
 

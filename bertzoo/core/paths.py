@@ -10,9 +10,6 @@ from bertzoo.core.errors import UserError
 
 Location = Path | str  # a path on this machine, or a URL
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_HUB = re.compile(r"(?!.*\.\.)(?!.*\.[A-Za-z]\w*$)(\w[\w.-]*/)?\w[\w.-]*")  # a Hub model, but no file such as a.toml
-# Owners of the Hub's oldest models, whose names are also valid without owner.
-_OWNERS = {"albert": "albert", "bert": "google-bert", "distilbert": "distilbert"}
 _PLACEHOLDERS = (".gitkeep", ".gitignore", ".DS_Store")  # files that do not count as contents of a directory
 _FLATTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a URL after pathlib has removed a slash
 
@@ -81,23 +78,12 @@ def place(name: Path | str) -> Path:
 
 
 def missing_model(name: Path | str) -> str:
-    """Return the error message for a missing model, with a download command if the Hugging Face Hub may have it."""
+    """Return the error message for a missing model."""
     if Path(name).is_file():
         return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
-    download = hub_download(name)
-    advice = download or "Name a run or the directory of a model."
-    return f"{name} is not a directory{', and models are not downloaded' if download else ''}. {advice}"
-
-
-def hub_download(name: Path | str) -> str:
-    """Return a sentence with the command that downloads a Hugging Face Hub model; empty if `name` cannot be one."""
-    text, folder, local = str(name), Path(name).parent, Path(name).name
-    if not _HUB.fullmatch(text) or (folder.name and folder.exists()):
-        return ""
-    owner = "" if folder.name or text.split("-")[0] not in _OWNERS else f"{_OWNERS[text.split('-')[0]]}/"
     return (
-        f"If {name} is a model on the Hugging Face Hub, run `hf download {owner}{name} --local-dir {local}` and pass "
-        f"the directory {local}."
+        f"{name} is not a directory, and models are not downloaded. Name a run or the directory of a model; "
+        "`hf download NAME --local-dir DIR` copies one from the Hugging Face Hub."
     )
 
 
