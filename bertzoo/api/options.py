@@ -10,7 +10,7 @@ from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.core import paths
 from bertzoo.core.config import Overrides
 from bertzoo.core.errors import UserError
-from bertzoo.core.options import option, parse_text
+from bertzoo.core.options import option
 from bertzoo.core.paths import Location
 from bertzoo.export.options import ExportOptions
 
@@ -165,15 +165,6 @@ class BenchmarkOptions(BenchmarkSettings):
     )
 
 
-def _price(text: str) -> float:
-    try:
-        return parse_text("--price", float, text, 0)
-    except UserError:
-        raise UserError(
-            f"--price={text} is not a number of dollars for a chip-hour. Write, for example, --price=1.20."
-        ) from None
-
-
 @dataclass(frozen=True)
 class PlanOptions:
     """The run to plan, and its slice."""
@@ -200,7 +191,7 @@ class PlanOptions:
         parse=lambda text: str(paths.on_disk(text, "--cache =", "Name a directory.")) if text else text,
     )
     price: float | None = option(
-        "price of a chip-hour (default: print no cost)", None, group="planning", metavar="DOLLARS", parse=_price
+        "price of a chip-hour (default: print no cost)", None, group="planning", metavar="DOLLARS", least=0
     )
 
 
