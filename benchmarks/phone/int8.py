@@ -1,12 +1,9 @@
-"""What int8-static costs a fine-tuned model, with and without a second training by `--quantise=int8`.
+"""What int8-static costs a fine-tuned model.
 
-    python -m benchmarks phone.int8 --model=MODEL --data=glue --tasks=sst2,mrpc --epochs=3 --int8.epochs=1
+    python -m benchmarks phone.int8 --model=MODEL --data=glue --tasks=sst2,mrpc --epochs=3
 
-Each seed's float32 model becomes an int8-static file. The model is then trained again with --quantise=int8, and becomes
-another file. `bertzoo convert` scores both files on the whole development set. Options that are not known here go to
-every run, --TASK.option to one task's, --int8.option to the runs with --quantise=int8. With --int8.alpha the float32
-model is their teacher. Finished work is kept.
-Fails if the files of trained int8 have a median more than half a point below the float32 runs'.
+Each seed's float32 model becomes an int8-static file, which `bertzoo convert` scores on the whole development set.
+Options that are not known here go to every run, --TASK.option to one task's. Finished work is kept.
 """
 
 import statistics
@@ -19,9 +16,6 @@ from benchmarks.lib.program import card, finetune, litert_file, options_of
 from benchmarks.phone.task_scores import calibration_texts
 from bertzoo.tasks.glue import GLUE
 
-LOST = 0.5  # target: points, as in MobileBERT's Table 6
-
-
 def file_scores(model: Path, calibration: Path) -> dict[str, float]:
     """Mean scores in points of a seed's model ("model") and of its int8-static file ("file")."""
     options = ["--precision=int8-static", "--examples=0", f"--calibration={calibration}"]
@@ -30,34 +24,19 @@ def file_scores(model: Path, calibration: Path) -> dict[str, float]:
 
 
 def row(task: str, data: Path, model: str, runs: Path, seeds: int, more: Sequence[str]) -> dict[str, Any]:
-    """A task's row: median, least and greatest score over the seeds, and what the medians lose."""
-    common = [f"--task={task}", f"--data_dir={data}", *options_of(task, (*GLUE, "int8"), more)]
-    int8 = ["--quantise=int8", *(word.replace("--int8.", "--", 1) for word in more if word.startswith("--int8."))]
-    plain = runs / f"{task}-float32"
-    finetune([*common, f"--from={model}", f"--seeds={seeds}"], plain)
-    pairs = []
-    for seed in range(seeds):
-        trained, first = runs / f"{task}-int8" / str(seed), plain / f"seed-{seed}" / "model"
-        teacher = [f"--teacher={first}"] if any(word.startswith("--alpha=") for word in int8) else []
-        # Seed 0 draws the same training examples as for the float32 run.
-        finetune([*common, *int8, *teacher, f"--from={first}", "--keep_head=true", "--seed=0", "--seeds=1"], trained)
-        pairs.append((first, trained / "seed-0" / "model"))
+    """A task's row: median, least and greatest score over the seeds, and what the median loses."""
+    run = runs / f"{task}-float32"
+    words = [f"--task={task}", f"--data_dir={data}", *options_of(task, GLUE, more)]
+    finetune([*words, f"--from={model}", f"--seeds={seeds}"], run)
     calibration = calibration_texts(GLUE[task], str(data), runs / f"{task}.txt")
-    before, after = ([file_scores(model, calibration) for model in models] for models in zip(*pairs, strict=True))
-    points = {
-        "float32": [scores["model"] for scores in before],
-        "its int8-static": [scores["file"] for scores in before],
-        "trained for int8": [scores["model"] for scores in after],
-        "its int8-static file": [scores["file"] for scores in after],
-    }
-    float32, static, _, last = (statistics.median(values) for values in points.values())
+    scores = [file_scores(run / f"seed-{seed}" / "model", calibration) for seed in range(seeds)]
+    points = {name: [each[side] for each in scores] for name, side in (("float32", "model"), ("int8-static", "file"))}
+    float32, static = (statistics.median(values) for values in points.values())
     return {
         "task": task,
         "metrics": ", ".join(GLUE[task].metrics),
         **{name: tables.spread(values, 2) for name, values in points.items()},
         "lost": round(float32 - static, 2),
-        "lost, trained": round(float32 - last, 2),
-        "met": float32 - last <= LOST,
     }
 
 

@@ -234,11 +234,8 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
         )
     run.path.mkdir(parents=True, exist_ok=True)
     run.write_config(recipe)
-    quantise = {} if recipe.quantise == "none" else {"quantise": recipe.quantise}
     devices = sorted({device.device_kind for device in jax.devices()})
-    provenance.write_run_json(
-        run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models, **quantise}
-    )
+    provenance.write_run_json(run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models})
 
 
 def _begun(run: RunDirectory) -> bool:

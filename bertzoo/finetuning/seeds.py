@@ -3,8 +3,8 @@
 import logging
 import re
 import shutil
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +29,6 @@ from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.heads import parameter_shapes
 from bertzoo.models.partial import BELOW_LAYERS
 from bertzoo.models.parts import padding_seen
-from bertzoo.nn.int8 import GRADIENT, RANGES
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.rows import bucket_lengths
@@ -130,8 +129,6 @@ class SeedJob:
         recipe, start, stage = self.recipe, self.start, self.stage
         rates = layerwise_rates(parameter_shapes(start.model, start.head), recipe.layer_decay)
         setup = StageSetup(objective=start.objective, optimizer=recipe.optimizer, rates=rates)
-        if recipe.quantise != "none":
-            setup = _moving_ranges(setup, stage.steps)
         return Experiment(stages=[stage], setups=[setup], mesh=self.mesh)
 
 
@@ -252,13 +249,12 @@ class Seed:
             **({"teacher_sha256": teacher["parameters_sha256"]} if teacher else {}),
             "scores": entry["scores"],
             **job.task.notes,
-            **({} if job.recipe.quantise == "none" else {"quantise": job.recipe.quantise}),
             **({"own": job.recipe.own.columns} if job.task.name == "own" else {}),
         }
         pretrained = Pretrained(
             model=start.model,
             head=start.head,
-            params={  # without int8 ranges, and without the rows that pad the vocabulary to a multiple
+            params={  # without the rows that pad the vocabulary to a multiple
                 name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
                 for name, leaf in state.named(params).items()
                 if name in shapes
@@ -300,30 +296,12 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
     return rate
 
 
-def _moving_ranges(setup: StageSetup, steps: int) -> StageSetup:
-    """Return `setup` for an Int8Model, with an update rule of its own for the ranges of activations.
-
-    Weights are trained as in `setup`. Each step moves the ranges towards those observed in its batch (nn/int8.py).
-    """
-
-    def part(path: tuple, _: Any) -> str:
-        return "ranges" if state.name_of(path).startswith(f"{RANGES}/") else "weights"
-
-    rules: dict[Hashable, optax.GradientTransformation] = {
-        "weights": setup.transformation(steps),
-        "ranges": optax.sgd(1 / GRADIENT),
-    }
-    rule = optax.partition(rules, lambda params: jax.tree.map_with_path(part, params))
-    return replace(setup, rates=None, rule=lambda schedule: rule)
-
-
 def _memory_advice(recipe: Finetune, share: float) -> str:
     """Return advice on how to fit a training step into `share` (a fraction) of the memory that it now needs."""
     parts = next((n for n in divisors(recipe.batch_size) if n >= recipe.accumulate / share), None)
     if parts is None:
         return "Not even one row at a time fits: use a smaller --max_length or a device with more memory."
-    ranges = "" if recipe.quantise == "none" else " (and averages the int8 ranges over them)"
-    return f"Use --accumulate={parts}, which computes the same in {parts} parts{ranges}, or a smaller --batch_size."
+    return f"Use --accumulate={parts}, which computes the same in {parts} parts, or a smaller --batch_size."
 
 
 def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:

@@ -30,7 +30,6 @@ APPLIES = {
     "hidden": (*_USUAL, SEVERAL),
     "dropout": (*_USUAL, JOINT, SEVERAL),
     "reduction": (*_USUAL, JOINT, SEVERAL),
-    "quantise": (*_USUAL, JOINT),
     "head": (*_USUAL, EMBEDDING),
     "squad": ("span", JOINT),
     "embedding": (EMBEDDING, "texts"),
@@ -118,8 +117,6 @@ class Finetune:
     alpha: float = 1.0  # weight of the label in the training target; the teacher's prediction has the rest
     # mean of a batch's losses, or their sum as in ELECTRA's code, which clips the sum's gradient
     reduction: Literal["mean", "sum"] = "mean"
-    # train bert or squeezebert for `convert --precision=int8-static`: compute the forward pass as int8 files do
-    quantise: Literal["none", "int8"] = "none"
     patience: int = 0  # epochs without a better score after which a seed stops; 0: never
     select: Literal["best", "last"] = "best"  # epoch whose model is saved
     calibrate: bool = False  # divide the saved model's logits by the number that suits the development set best

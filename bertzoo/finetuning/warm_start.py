@@ -15,13 +15,11 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
-from bertzoo.nn.int8 import Int8Model
 from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import BACKBONE, match_parameters, origin_record, pad_vocabulary
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
-SIMULATED = ("bert", "squeezebert")  # models whose int8 files `Int8Model` is known to equal
 WORDS = "embedding/word/embedding"  # the parameter
 _ROWS = 1024  # tokens that are embedded at once
 _SPREAD = 0.1  # root mean square of a word's numbers, above that of the drawn tables (0.02), which are added to it
@@ -77,19 +75,13 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
             f"max_length = {recipe.max_length} is more than the {model.max_positions} positions of {owner}. Use at "
             f"most {model.max_positions}."
         )
-    if recipe.quantise == "int8" and model.kind not in SIMULATED:
-        raise ConfigError(
-            f"quantise = int8 simulates the files of {' and '.join(SIMULATED)} only, and {owner} is a {model.kind}. "
-            "Remove quantise."
-        )
     if recipe.hidden == "model":
         usual = "none" if recipe.embeds or recipe.squad.joint else model.head_activation
         hidden: Any = getattr(source.head, "hidden", usual) if recipe.keep_head else usual
         recipe = replace(recipe, hidden=hidden)
         task = task.with_recipe(recipe)
     task.check_model(model)
-    module = task.head.build(model, recipe.compute)
-    objective = task.objective(Int8Model(module, recipe.accumulate) if recipe.quantise == "int8" else module)
+    objective = task.objective(task.head.build(model, recipe.compute))
     unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
     padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
     if recipe.keep_head:

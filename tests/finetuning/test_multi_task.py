@@ -212,7 +212,6 @@ def test_errors_of_heads(heads: str, names: list[str]):
     [
         ({"own": replace(OWN, heads=(*OWN.heads, HeadColumns(name="c", label="topic")))}, ["topic", "train.jsonl"]),
         ({"threshold": "f1"}, ["threshold = 'f1'", "several heads"]),
-        ({"quantise": "int8"}, ["quantise = 'int8'", "several heads"]),
         ({"alpha": 0.5}, ["alpha = 0.5", "teacher"]),
         ({"task": "cola", "own": replace(OWN, train="", dev="")}, ["own.heads = ['mood', 'places']", "cola"]),
     ],

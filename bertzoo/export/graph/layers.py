@@ -13,7 +13,6 @@ from flax import struct
 
 from bertzoo.heads.base import TYPES
 from bertzoo.nn.attention import MASKED_SCORE
-from bertzoo.nn.int8 import update_scale
 from bertzoo.nn.modern import block_size, join_neighbours, near_in_blocks, rotate, split_blocks
 
 Array = Any  # a numpy array while the graph is rewritten, a JAX array while it is traced
@@ -162,6 +161,11 @@ class ScaledUpdate(struct.PyTreeNode):
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
         """Return norm.join(x, update · scale); the barrier keeps the converter from undoing the division."""
         return self.norm.join(x, jax.lax.optimization_barrier(update) * self.scale)
+
+
+def update_scale(x: jax.Array, axis: int) -> jax.Array:
+    """Return 127 times the step of the finest int8 grid that has zero point 0 and holds x; `axis` is reduced."""
+    return jnp.max(jnp.maximum(x, x * (127 / 128)), axis=axis)
 
 
 class MeasuredUpdate(struct.PyTreeNode):
