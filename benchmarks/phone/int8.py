@@ -16,6 +16,7 @@ from benchmarks.lib.program import card, finetune, litert_file, options_of
 from benchmarks.phone.task_scores import calibration_texts
 from bertzoo.tasks.glue import GLUE
 
+
 def file_scores(model: Path, calibration: Path) -> dict[str, float]:
     """Mean scores in points of a seed's model ("model") and of its int8-static file ("file")."""
     options = ["--precision=int8-static", "--examples=0", f"--calibration={calibration}"]

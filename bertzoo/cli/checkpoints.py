@@ -1,7 +1,6 @@
 """List what a run's checkpoints hold: step, parameters, size, mesh.
 
-The command needs no accelerator and, without --verify, reads only metadata. Parameter counts include the rows that
-compute.vocab_multiple adds to the word embedding.
+The command needs no accelerator and, without --verify, reads only metadata.
 
 examples:
   bertzoo checkpoints runs/first

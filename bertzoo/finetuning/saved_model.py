@@ -1,7 +1,7 @@
 """Load a fine-tuned model: a run's best seed, another seed, or any model directory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,8 @@ class SavedModel:
 
     def module(self) -> tuple[Any, Any]:
         """Return the Linen module of the model with its head, in the run's precision, and the parameters."""
-        compute = replace(self.recipe.compute, vocab_multiple=1)
         _, params = self.pretrained.module()
-        return self.pretrained.head.build(self.pretrained.model, compute), params
+        return self.pretrained.head.build(self.pretrained.model, self.recipe.compute), params
 
     @property
     def knows_task(self) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-import optax
 
 from bertzoo.conversion.pretrained import Pretrained, inherited
 from bertzoo.core import atomic
@@ -235,7 +234,6 @@ class Seed:
 
     def _save(self, params: Any, entry: Figures, outputs: SplitOutputs) -> None:
         job, start, teacher, folder = self._job, self._job.start, self._job.teacher, self._folder / MODEL
-        shapes = parameter_shapes(start.model, start.head)
         source: dict[str, Any] = {
             "format": "finetune",
             "task": job.task.name,
@@ -254,11 +252,7 @@ class Seed:
         pretrained = Pretrained(
             model=start.model,
             head=start.head,
-            params={  # without the rows that pad the vocabulary to a multiple
-                name: np.asarray(leaf)[tuple(slice(size) for size in shapes[name])]
-                for name, leaf in state.named(params).items()
-                if name in shapes
-            },
+            params={name: np.asarray(leaf) for name, leaf in state.named(params).items()},
             tokenizer=start.tokenizer,
             origin=str(folder),
             source=source,

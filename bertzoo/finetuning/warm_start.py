@@ -16,7 +16,7 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 from bertzoo.runs import load_model
-from bertzoo.runs.warm_start import BACKBONE, match_parameters, origin_record, pad_vocabulary
+from bertzoo.runs.warm_start import BACKBONE, match_parameters, origin_record
 from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
@@ -82,8 +82,7 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
         task = task.with_recipe(recipe)
     task.check_model(model)
     objective = task.objective(task.head.build(model, recipe.compute))
-    unpadded = task.head.build(model, replace(recipe.compute, vocab_multiple=1))
-    padded, shapes = state.shapes_of(objective), state.shapes_of(task.objective(unpadded))
+    shapes = state.shapes_of(objective)
     if recipe.keep_head:
         _check_head(source, path, recipe, task)
     if recipe.model is None:
@@ -103,7 +102,7 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
         head=task.head,
         recipe=recipe,
         objective=objective,
-        initial={name: pad_vocabulary(arrays[name], padded[name].shape) for name in loaded},
+        initial={name: arrays[name] for name in loaded},
         tokenizer=source.tokenizer,
         record=origin_record(source, path),
         report=report,

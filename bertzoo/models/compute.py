@@ -3,12 +3,11 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
-from bertzoo.core.errors import ConfigError
 from bertzoo.nn import products
 from bertzoo.nn.platform import current_platform
 
@@ -52,21 +51,14 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """Number format and memory use of the computation; parameters, softmax, norms and losses are always float32.
+    """Number format and memory use of the computation; parameters, softmax, norms and losses are always float32."""
 
-    The rows of zeros that `vocab_multiple` adds to the word table are never looked up, predicted or exported.
-    """
+    RETIRED: ClassVar[dict[str, Any]] = {"vocab_multiple": 1}
 
     dtype: Literal["float32", "bfloat16"] = "float32"  # number format of matrix products and activations
     remat: bool = False  # recompute each layer in the backward pass instead of keeping its activations
     # how grouped convolutions of window 1 are computed; docs/performance.md compares them on CPUs and TPUs
     grouped: Literal["einsum", "convolution"] = "einsum"
-    # pad the word table with rows of zeros to a multiple of this number, to suit a mesh or a chip's tiles
-    vocab_multiple: int = 1
-
-    def __post_init__(self):
-        if self.vocab_multiple < 1:
-            raise ConfigError(f"vocab_multiple = {self.vocab_multiple} is less than 1. Use 1 for no spare rows.")
 
     @property
     def jax_dtype(self) -> jnp.dtype:
@@ -79,7 +71,3 @@ class Compute:
         """
         if self.dtype == "bfloat16" and jax.default_backend() == "cpu":
             products.log_cpu_results()
-
-    def vocab_rows(self, vocab_size: int) -> int:
-        """Return `vocab_size` rounded up to a multiple of vocab_multiple: the number of rows of the word table."""
-        return -(-vocab_size // self.vocab_multiple) * self.vocab_multiple

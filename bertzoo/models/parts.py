@@ -30,7 +30,6 @@ from bertzoo.nn import (
     Table,
     TruncatedNormal,
     Untied,
-    ZerosBeyond,
     glorot_uniform,
     pool,
 )
@@ -141,15 +140,11 @@ class LayerFactory(NamedTuple):
         return self.table(count, features, "token_type", width) if count else None
 
     def word_table(self, vocab_size: int, width: int) -> Table:
-        """Build the word table, padded with rows of zeros to a multiple of compute.vocab_multiple."""
-        rows = self.compute.vocab_rows(vocab_size)
-        init = ZerosBeyond(vocab_size, 0, self.kernel_init)
-        return Table(rows=rows, features=width, axes=("vocab", "embed"), init=init)
+        return self.table(vocab_size, width, "vocab")
 
     def untied(self, vocab_size: int) -> Untied:
         """Build an output layer to vocabulary logits, with its own kernel instead of the word table."""
-        rows = self.compute.vocab_rows(vocab_size)
-        return Untied(features=rows, kernel_init=ZerosBeyond(vocab_size, 1, self.kernel_init))
+        return Untied(features=vocab_size, kernel_init=self.kernel_init)
 
     def embedding(self, config: ModelConfig, width: int) -> Embedding:
         """Build an embedding: word, position and (if any) token-type tables of width `width`, and a norm."""
@@ -230,7 +225,6 @@ class LayerFactory(NamedTuple):
             norm=self.norm("embed"),
             activation=ACTIVATIONS[activation],
             vocab_size=vocab_size,
-            rows=self.compute.vocab_rows(vocab_size),
             extra=extra,
         )
 

@@ -40,5 +40,5 @@ from bertzoo.nn.encoder import (
 from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.modern import GatedFeedForward, Linear, PreNormLayer, RotaryAttention, ScaleNorm
 from bertzoo.nn.norm import LayerNorm, NoNorm
-from bertzoo.nn.parameter import TruncatedNormal, ZerosBeyond, glorot_uniform
+from bertzoo.nn.parameter import TruncatedNormal, glorot_uniform
 from bertzoo.nn.random import content_seeds, row_seeds, sample

@@ -10,8 +10,6 @@ from bertzoo.nn.parameter import parameter
 from bertzoo.nn.positions import take_tokens
 from bertzoo.nn.products import batched_product
 
-SPARE = -1e9  # logit of a padding row of the word table (MaskedHead): finite, and its exp is 0
-
 
 def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
     """Return tanh(pooler(h)), where h is the first token's state: (B,L,D) -> (B,D) (BERT §3.1)."""
@@ -37,20 +35,18 @@ class MaskedHead(nn.Module):
     Without positions, the hidden states are those of the P tokens alone, (B,P,D).
 
     Only the P gathered positions are multiplied by the table: 20 of 128 tokens are 6.4 times less work than all. If the
-    dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT). Table rows from
-    `vocab_size` to `rows` (V) are padding: their logits are so low that their probability is 0.
+    dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT).
     """
 
     dense: nn.Module
     norm: nn.Module
     activation: Callable[[jax.Array], jax.Array]
     vocab_size: int
-    rows: int
     extra: nn.Module | None = None
 
     @nn.compact
     def __call__(self, hidden_BLD: jax.Array, positions_BP: jax.Array | None, table_VE: jax.Array) -> jax.Array:
-        bias_V = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.rows,))
+        bias_V = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.vocab_size,))
         hidden_BPD = take_tokens(hidden_BLD, positions_BP)
         z_BPE = self.norm(self.activation(self.dense(hidden_BPD)))
         rest = bias_V
@@ -58,10 +54,7 @@ class MaskedHead(nn.Module):
             z_BPE, beyond_BPI = jnp.split(z_BPE, [table_VE.shape[1]], axis=-1)
             rest = rest + self.extra(beyond_BPI)
         logits_BPV = batched_product("bpe,ve->bpv", z_BPE, table_VE, jnp.float32)
-        logits_BPV = logits_BPV + rest
-        if self.rows > self.vocab_size:
-            logits_BPV = jnp.where(jnp.arange(self.rows) < self.vocab_size, logits_BPV, SPARE)
-        return logits_BPV
+        return logits_BPV + rest
 
 
 class ReplacedHead(nn.Module):

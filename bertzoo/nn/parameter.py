@@ -37,19 +37,6 @@ class TruncatedNormal:
         return nn.initializers.truncated_normal(self.stddev)(key, shape, dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class ZerosBeyond:
-    """An initialiser that draws the first `size` entries along `axis` with `init` and sets the rest to 0."""
-
-    size: int
-    axis: int
-    init: Callable
-
-    def __call__(self, key: jax.Array, shape: Sequence[int], dtype: Any) -> jax.Array:
-        drawn = self.init(key, (*shape[: self.axis], self.size, *shape[self.axis + 1 :]), dtype)
-        return jnp.pad(drawn, [(0, whole - part) for whole, part in zip(shape, drawn.shape, strict=True)])
-
-
 class Kernel(nn.LogicallyPartitioned):
     """The Flax metadata box of a parameter; `matrix` describes how a kernel's axes form matrices."""
 

@@ -37,16 +37,13 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return _bits(row_seeds(key, shape[0]), words_of(key)[1], shape)
 
 
-def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None) -> jax.Array:
+def sample(logits_BPV: jax.Array, seeds_B: jax.Array) -> jax.Array:
     """Draw int32 (B,P) from softmax(logits) of logits (B,P,V): first a block of entries, then an entry of the block.
 
     Both draws invert a running sum of weights, so a position takes two random numbers, where Gumbel noise would take V.
     They depend on the row's seed and the position in the row. On a mesh that splits V, every device gathers the logits.
-    entries: number of entries of V that may be drawn; the entries after them pad V and affect no draw, up to rounding.
     """
     positions, width = logits_BPV.shape[1:]
-    if entries is not None and entries < width:
-        logits_BPV = jnp.where(jnp.arange(width) < entries, logits_BPV, -jnp.inf)
     block = min(_BLOCK, width)
     peak_BP1 = jnp.max(logits_BPV, axis=-1, keepdims=True)
     sums_BPN = _block_sums(jnp.exp(logits_BPV - peak_BP1), block)
@@ -56,7 +53,7 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array, entries: int | None = None
     weights_BPK = jnp.exp(cut(logits_BPV, start_BP) - peak_BP1)
     weights_BPK = jnp.where(start_BP[..., None] + jnp.arange(block) < first_BP[..., None], 0, weights_BPK)
     drawn_BP = start_BP + _invert(weights_BPK, _uniform(seeds_B, jnp.uint32(1), positions))
-    return jnp.minimum(drawn_BP, (entries or width) - 1)  # rounding may draw an empty block, which would pass the end
+    return jnp.minimum(drawn_BP, width - 1)  # rounding may draw an empty block, which would pass the end
 
 
 def _block_sums(weights_BPV: jax.Array, block: int) -> jax.Array:

@@ -37,7 +37,7 @@ class Replaced:
 
     def build(self, model: Model, compute: Compute) -> "ReplacedObjective":
         return ReplacedObjective(
-            replaced_detection(model, compute, self.generator_width), self.weight, self.temperature, model.vocab_size
+            replaced_detection(model, compute, self.generator_width), self.weight, self.temperature
         )
 
 
@@ -52,7 +52,6 @@ class ReplacedObjective:
     model: ReplacedDetection
     weight: float
     temperature: float
-    vocab_size: int  # without padding rows
 
     def init(self, key: jax.Array) -> Params:
         return init_model(self.model, key, jnp.zeros((1, 1), jnp.int32))
@@ -81,7 +80,7 @@ class ReplacedObjective:
             seeds_B = content_seeds(batch["input_ids"], batch["attention_mask"])
         else:
             seeds_B = row_seeds(key, len(batch["input_ids"]))
-        return sample(jax.lax.stop_gradient(masked_BPV) / self.temperature, seeds_B, self.vocab_size)
+        return sample(jax.lax.stop_gradient(masked_BPV) / self.temperature, seeds_B)
 
     def replaced_logits(self, params: Params, batch: Batch, key: jax.Array | None = None) -> jax.Array:
         """Return the discriminator's logits (B,L) for a batch from `corrupt`; above 0 means replaced."""

@@ -34,7 +34,7 @@ from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.trackers import Tracker
 from bertzoo.runs.transfer import read_teacher
-from bertzoo.runs.warm_start import WarmStart, pad_vocabulary
+from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.experiment import Experiment, StageSetup
@@ -216,7 +216,7 @@ class Pruning:
             encoder = {name: array for name, array in params.items() if name not in generator}
             model, smaller = cut(structure, fold(structure, encoder, vectors), kept)
             params = smaller | generator
-        return model, replace(source, params=self._padded(model, params))
+        return model, replace(source, params=params)
 
     def _score(
         self,
@@ -256,7 +256,7 @@ class Pruning:
             plain = self._build(part, scoring)
             frozen = {"frozen": plain.boxed, "frozen_dtype": "float32", "plain": lambda: plain}
             built = replace(plain, setups=[setup], **frozen)
-            start = replace(source, params={}, frozen=self._placed(inner, self._padded(model, source.params)))
+            start = replace(source, params={}, frozen=self._placed(inner, source.params))
             self._train_part(part, scoring, built, corpus, start)
         mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
         return objective, restore_params(part.run.checkpoints, state.abstract_params(objective, mesh))[0]
@@ -322,14 +322,13 @@ class Pruning:
         return model
 
     def _read(self, path: Location, model: Model) -> WarmStart:
-        """Read the parameters of a model for the run's objective, without rows that pad the vocabulary.
+        """Read the parameters of a model for the run's objective.
 
         Raises ConfigError if the model lacks a part that the objective needs.
         """
         recipe = self.recipe.tuning_recipe(model)
-        plain = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
-        source = warm_start.read_warm_start(path, plain)
-        shapes = state.shapes_of(build_setups(plain)[0].objective)
+        source = warm_start.read_warm_start(path, recipe)
+        shapes = state.shapes_of(build_setups(recipe)[0].objective)
         if missing := sorted(shapes.keys() - source.params.keys()):
             objective = self.recipe.objective
             part = missing[0].split("/")[0]
@@ -338,11 +337,6 @@ class Pruning:
                 f"{objective.sentence} needs. Use a model that has {part}, or another objective."
             )
         return source
-
-    def _padded(self, model: Model, params: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Pad the vocabulary axes of parameters to the size that compute.vocab_multiple requires."""
-        shapes = state.shapes_of(self.recipe.objective.build(model, self.recipe.compute))
-        return {name: pad_vocabulary(np.asarray(params[name]), leaf.shape) for name, leaf in shapes.items()}
 
     def _placed(self, objective: Any, params: dict[str, np.ndarray]) -> Any:
         """Put parameters on the devices, with the shardings of the objective's parameters."""

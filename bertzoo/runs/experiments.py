@@ -201,9 +201,8 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
     """
     if not recipe.knowledge.copy:
         return ()
-    compute = dataclasses.replace(recipe.compute, vocab_multiple=1)
-    student = recipe.objective.build(recipe.model, compute)
-    source = recipe.teacher_objective.build(recipe.teacher, compute)
+    student = recipe.objective.build(recipe.model, recipe.compute)
+    source = recipe.teacher_objective.build(recipe.teacher, recipe.compute)
     own_shapes, source_shapes = shapes_of(student), shapes_of(source)
     return tuple(
         name

@@ -71,16 +71,11 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     if not run.path.exists():
         raise UserError(missing_model(path))
     recipe = run.load()
-    padded = experiments.build_setups(recipe)[-1].objective
+    trained = experiments.build_setups(recipe)[-1].objective
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-    params, step = restore_params(run.checkpoints, state.abstract_params(padded, mesh), which)
-    objective = recipe.objective.build(recipe.model, replace(recipe.compute, vocab_multiple=1))
+    params, step = restore_params(run.checkpoints, state.abstract_params(trained, mesh), which)
+    objective = recipe.objective.build(recipe.model, recipe.compute)
     params = {name: part for name, part in params.items() if name != PROJECTIONS}
-    params = jax.tree.map(
-        lambda leaf, want: leaf[tuple(slice(size) for size in want.shape)],
-        params,
-        state.abstract_params(objective, mesh),
-    )
     return LoadedRun(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
 
 

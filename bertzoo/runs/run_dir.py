@@ -38,7 +38,6 @@ FIXED = (
     "data",
     "optimizer.kind",
     "optimizer.variant",
-    "compute.vocab_multiple",
     "teacher",
     "teacher_objective",
     "knowledge",

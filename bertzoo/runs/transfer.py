@@ -12,7 +12,6 @@ from typing import IO, Any
 import flax.traverse_util
 import jax
 import numpy as np
-from flax import linen as nn
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
@@ -24,7 +23,7 @@ from bertzoo.runs import experiments, load_model, training
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, build_experiment
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.warm_start import FREE, WarmStart, check_same_model, match_tokenizer, origin_record, pad_vocabulary
+from bertzoo.runs.warm_start import FREE, WarmStart, check_same_model, match_tokenizer, origin_record
 from bertzoo.train import hosts, sharding
 from bertzoo.train.experiment import Experiment, locate, start_of
 from bertzoo.train.state import name_of, named, shapes_of
@@ -161,12 +160,10 @@ def map_array(array: np.ndarray, file: IO[bytes]) -> np.ndarray:
 
 
 def _frozen(source: Pretrained, recipe: Transfer, built: Experiment, folder: Path | None) -> Any:
-    """Return the teacher's parameters with the dtypes, padded shapes and shardings of `built.frozen_shapes`."""
+    """Return the teacher's parameters with the dtypes and shardings of `built.frozen_shapes`."""
     objective: Any = built.setups[-1].objective
     teacher, placed = objective.teacher, built.frozen_shapes
-    unpadded = replace(recipe, compute=replace(recipe.compute, vocab_multiple=1))
     stacked = experiments.stacks_teacher(built.mesh)
-    shapes = nn.unbox(experiments.teacher_of(unpadded).shapes(stacked))
     sources = {"model": (teacher.model, source)}
     if teacher.generator is not None:
         sources["generator"] = (teacher.generator, _generator(source, recipe))
@@ -182,19 +179,19 @@ def _frozen(source: Pretrained, recipe: Transfer, built: Experiment, folder: Pat
         nested = flax.traverse_util.unflatten_dict(arrays, sep="/")
         params[name] = stack(nested, model.encoder.layers) if stacked else nested  # type: ignore[attr-defined]
 
-    def place(path: tuple, place: jax.ShapeDtypeStruct, shape: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
-        if array.shape != shape.shape:
+    def place(path: tuple, place: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
+        if array.shape != place.shape:
             raise ConfigError(
                 f"{source.origin} does not fit [teacher]: {name_of(path)} has shape {array.shape} there, but the "
-                f"config makes it {shape.shape}. Correct [teacher] or use another teacher."
+                f"config makes it {place.shape}. Correct [teacher] or use another teacher."
             )
-        padded = pad_vocabulary(array, place.shape).astype(place.dtype)
+        array = array.astype(place.dtype)
         if not stacked:
-            padded = map_array(padded, file)
-        return jax.make_array_from_callback(padded.shape, place.sharding, padded.__getitem__)
+            array = map_array(array, file)
+        return jax.make_array_from_callback(array.shape, place.sharding, array.__getitem__)
 
     with tempfile.TemporaryFile(dir=folder) as file:  # has no name, and ends with the process
-        return jax.tree.map_with_path(place, placed, shapes, params)
+        return jax.tree.map_with_path(place, placed, params)
 
 
 def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
@@ -222,8 +219,7 @@ def _copied(
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return {path: array} of the parameters that the student copies from the teacher, and lines for the user.
 
-    shapes: the student's parameters by path. Arrays with a row for each vocabulary entry are padded to its number of
-    rows.
+    shapes: the student's parameters by path.
     """
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     copied = [
@@ -231,7 +227,7 @@ def _copied(
         for name in experiments.copied_names(recipe)
         if name in source.params and not (name.startswith("sentence_head/") and sentence != recipe.objective.sentence)
     ]
-    params = {name: pad_vocabulary(source.params[name], shapes[name].shape) for name in copied}
+    params = {name: source.params[name] for name in copied}
     outside = [name for name in shapes if not name.startswith(experiments.ENCODER)]
     fresh = [name for name in outside if name not in params and not name.startswith("projections/")]
     lines = [f"copied from the teacher: {_owners(copied)}"] if copied else ["nothing is copied from the teacher"]

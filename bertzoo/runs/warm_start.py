@@ -19,7 +19,7 @@ from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
-from bertzoo.models import Compute, Model
+from bertzoo.models import Model
 from bertzoo.runs import load_model
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train.state import shapes_of
@@ -114,16 +114,12 @@ def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
     changed = check_same_model(source, recipe.model, "model")
     tokenizer, unverified = match_tokenizer(source, recipe.data)
     arrays = source.params | source.unused
-    shapes, padded = _shapes(recipe, replace(recipe.compute, vocab_multiple=1)), _shapes(recipe, recipe.compute)
+    shapes = shapes_of(recipe.objective.build(recipe.model, recipe.compute))
     sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
     fresh = {"sentence_head": f"trained for {sentence}"} if sentence != recipe.objective.sentence else {}
     match = match_parameters(arrays, shapes, source.origin, fresh)
     return WarmStart(
-        params={
-            name: pad_vocabulary(arrays[name], padded[name].shape)
-            for name in shapes
-            if name.split("/")[0] in match.taken
-        },
+        params={name: arrays[name] for name in shapes if name.split("/")[0] in match.taken},
         tokenizer=tokenizer,
         record=origin_record(source, path),
         report=[*match.report(source.origin), *changed, *unverified],
@@ -184,15 +180,6 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
             "to use the model's tokenizer."
         )
     return own, []
-
-
-def pad_vocabulary(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the array with zeros appended along its axes up to `shape`."""
-    return np.pad(array, [(0, after - before) for before, after in zip(array.shape, shape, strict=True)])
-
-
-def _shapes(recipe: Pretrain, compute: Compute) -> dict[str, Any]:
-    return shapes_of(recipe.objective.build(recipe.model, compute))
 
 
 def _modules(names: Iterable[str]) -> dict[str, set[str]]:

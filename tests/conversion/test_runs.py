@@ -16,11 +16,9 @@ import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.heads import parameter_shapes
-from bertzoo.runs import load_model, warm_start
+from bertzoo.runs import load_model
 from bertzoo.runs.configs import Pretrain
-from bertzoo.train import sharding
-from bertzoo.train.checkpoint import restore_params
-from bertzoo.train.state import abstract_params, boxed_shapes, named
+from bertzoo.train.state import boxed_shapes, named
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -30,7 +28,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     config = tiny.write_config(folder, tiny.write_text(folder / "text.txt"), stages=1)
     changes = ["--stages.0.steps=4", "--run.evaluate_every=1000", "--model.heads=2", "--model.vocab_size=280"]
-    changes += ["--compute.vocab_multiple=64"]
     assert main(["pretrain", str(config), f"--run_dir={folder / 'run'}", *changes]) == 0
     return folder / "run"
 
@@ -47,22 +44,6 @@ def test_a_run_and_its_checkpoints_can_be_loaded(run: Path) -> None:
     ids = tokenizer.encode_batch(["a text"])[0][None]
     output = jax.jit(model.apply)({"params": params}, ids, 0 * ids, 0 * ids + 1, ids[:, :1] * 0)
     assert output.masked_logits.shape == (1, 1, 280) and output.sentence_logits.shape == (1, 2)
-
-
-def test_the_spare_rows_of_the_vocabulary_stay_in_the_run(run: Path) -> None:
-    recipe = load_model.load_run(run).recipe
-    objective, mesh = recipe.objective.build(recipe.model, recipe.compute), sharding.make_mesh(sharding.Mesh())
-    inside, _ = restore_params(run / "checkpoints", abstract_params(objective, mesh))
-    assert flatten(inside)["embedding/word/embedding"].shape == (320, 16)
-    for found in (load_model.load_run(run).params, bertzoo.load(run).params):
-        np.testing.assert_array_equal(
-            flatten(found)["embedding/word/embedding"], flatten(inside)["embedding/word/embedding"][:280]
-        )
-        assert flatten(found)["masked_head/bias"].shape == (280,)
-    # A run that starts from this one with the same vocab_multiple has the spare rows again.
-    begun = warm_start.read_warm_start(run, recipe).params
-    assert begun.keys() == flatten(inside).keys()
-    assert all(np.array_equal(begun[name], array) for name, array in flatten(inside).items())
 
 
 def test_a_run_to_hugging_face_and_back(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

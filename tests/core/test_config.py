@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -155,6 +155,21 @@ def test_a_missing_key_names_the_option_that_sets_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=mentioning("stages", "config file")) as error:
         config.load(Required, [], options("model.kind=wide", "seed=3"))
     assert "--stages" not in str(error.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Later:
+    RETIRED: ClassVar[dict[str, int]] = {"lanes": 1}
+
+    seed: int = 0
+
+
+def test_a_retired_key_is_ignored_with_its_old_default_alone(tmp_path: Path) -> None:
+    assert config.load(Later, [write(tmp_path, "lanes = 1\nseed = 3\n")]) == Later(seed=3)
+    with pytest.raises(ConfigError, match=mentioning("unknown key lanes")):
+        config.load(Later, [write(tmp_path, "lanes = 2\n")])
+    with pytest.raises(ConfigError, match=mentioning("unknown key lanes")):
+        config.load(Later, [], options("lanes=1"))
 
 
 def test_another_kind_replaces_the_table_it_is_laid_over(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
 from bertzoo.data.settings import Data
 from bertzoo.data.sources.mixture import MixturePart
-from bertzoo.models import Compute, ConvBert, MobileBert, ModernBert, SqueezeBert
+from bertzoo.models import ConvBert, MobileBert, ModernBert, SqueezeBert
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.train import sharding
@@ -151,7 +151,6 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], tuple[Any, ...]]] = [
     (mesh_of_eight, {"data": -1, "fsdp": 16}, (8, "data=-1", "fsdp=16")),
     # Without decay, its code has no trust ratio at all, which is Adam.
     (LAMB, {"variant": "nvidia", "weight_decay": 0.0}, ("nvidia", "weight_decay", 0.0, "google")),
-    (Compute, {"vocab_multiple": 0}, ("vocab_multiple = 0",)),
 ]
 
 

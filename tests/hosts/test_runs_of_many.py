@@ -138,8 +138,7 @@ def alone(folder: Path) -> str:
 
 
 def test_two_processes_equal_one(folder: Path, alone: str) -> None:
-    options = ("--mesh.fsdp=2", "--compute.vocab_multiple=32")  # spare rows: 250 entries, 256 rows
-    with started(folder, "two", 2, options) as processes:
+    with started(folder, "two", 2, ("--mesh.fsdp=2",)) as processes:
         ended = processes.end()
     assert [code for code, _ in ended] == [0, 0] and f"finished after {STEPS} steps" in ended[0][1]
     assert_equal_runs(folder, "two", alone)

@@ -61,14 +61,6 @@ def test_drawing_counts_as_no_matrix_product():
     assert matmul_flops(sample, *shapes) == 0
 
 
-def test_padding_entries_are_never_drawn_and_change_no_draw():
-    logits_BPV = np.random.default_rng(0).normal(0, 2, (8, 50, 300)).astype(np.float32)
-    seeds_B = row_seeds(jax.random.key(0), 8)
-    expected = np.asarray(jax.jit(sample)(logits_BPV, seeds_B))
-    padded_BPV = np.pad(logits_BPV, ((0, 0), (0, 0), (0, 340)), constant_values=9)
-    np.testing.assert_array_equal(jax.jit(sample, static_argnums=2)(padded_BPV, seeds_B, 300), expected)
-
-
 def test_rare_tokens_of_a_large_vocabulary_have_the_right_frequency():
     """One token has half of the probability, and 30,000 share the rest, so their running sums must be fine."""
     logits = np.zeros(30_001)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
         ["--target.kind=flops", "--target.share=0.6", "--target.length=16"],
         ["--cut.multiples.f=8", "--cut.multiples.h=4", "--cut.iterations=1"],
         ["--teaching.ground_truth=0.5"],
-        ["--compute.vocab_multiple=96", '--cut.dimensions=["h"]'],
+        ['--cut.dimensions=["h"]'],
         ["--run.evaluate_every=1", "--run.keep_best=1"],
     ],
     ids=lambda options: options[0],

@@ -192,7 +192,7 @@ def test_a_missing_checkpoint_prints_one_error(run: Path, tmp_path, capsys):
 OTHERS = {
     "--model.feed_forward_size=64": ("feed_forward/intermediate/bias", "float32 (32,)", "float32 (64,)"),
     "--model.layers=2": ("encoder/layers_1/attention/key/bias", "nothing", "float32 (16,)"),
-    "--compute.vocab_multiple=512": ("embedding/word/embedding", "float32 (256, 16)", "float32 (512, 16)"),
+    "--model.vocab_size=512": ("embedding/word/embedding", "float32 (256, 16)", "float32 (512, 16)"),
     "--optimizer.kind=adamw --optimizer.learning_rate=0.01": ("opt_state/1/0/count", "nothing", "int32 ()"),
 }
 

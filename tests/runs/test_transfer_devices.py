@@ -148,19 +148,3 @@ def test_every_stage_on_eight_devices_equals_one(name, sizes, taught, alone):
     compare(train(recipe, mesh, given), alone(name))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [("mobilebert_transfer", ONE), ("squeezebert_transfer", ALL_SPLIT), ("mobilebert_electra_transfer", ALL_SPLIT)],
-)
-def test_spare_rows_of_the_vocabulary_do_not_change_the_run(name, sizes, taught, alone):
-    """250 entries in 256 rows, of teacher and student."""
-    recipe, mesh, given = taught(name, sizes, **{"compute.vocab_multiple": 32})
-    tables = [leaf for leaf in named(given.frozen) if leaf.endswith("word/embedding")]
-    assert all(np.asarray(named(given.frozen)[leaf])[250:].shape[0] == 6 for leaf in tables) and tables
-    losses, params = train(recipe, mesh, given)
-    expected = alone(name)
-    cut = {leaf: array[tuple(map(slice, expected[1][leaf].shape))] for leaf, array in params.items()}
-    assert {leaf for leaf in params if cut[leaf].shape != params[leaf].shape} >= {"embedding/word/embedding"}
-    assert not any(np.abs(params[leaf]).sum() - np.abs(cut[leaf]).sum() for leaf in params if "word" in leaf)
-    compare((losses, cut), expected)
