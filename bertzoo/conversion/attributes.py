@@ -1,7 +1,7 @@
 """Convert Hugging Face's config.json to model and head configs, and back."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bertzoo.conversion.family import FIXED, IGNORED, SENTENCE, Family, Inexpressible
@@ -10,7 +10,7 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import KINDS
 
 _COUNTS = ("num_labels", "_num_labels")
-_DEEPEST = 1000  # most layers if all layers share their tensors (ALBERT), which then set no limit
+_MOST_LABELS = 1_000_000
 
 
 def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
@@ -68,39 +68,6 @@ def _with_their_names(origin: str, error: ConfigError, names: Iterable[tuple[str
     return UserError(f"{origin}: {error}" + (f" In this file {translations}." if translations else ""))
 
 
-def check_counts(
-    family: Family, model: Any, attributes: Mapping[str, Any], tensors: Sequence[int], origin: str, file: str
-) -> None:
-    """Raise UserError if a size in config.json is too large for the tensors of `file`.
-
-    This check keeps a damaged config.json from building a huge model.
-
-    tensors: number of values of each tensor.
-    origin: config.json's path in messages.
-    """
-    numbers = sum(tensors)
-    theirs = {a.ours: a.theirs for a in reversed(family.attributes)}
-    sizes = {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name != "layers"}
-    sizes |= {name: attributes.get(name) for name in _COUNTS}
-    sizes["layers"] = model.layers  # last, since its check lists a layer's tensors, which other sizes determine
-    for name, size in sizes.items():
-        most = len(tensors) if name in ("feed_forwards", "layers") else numbers
-        if name == "layers" and _shares_layers(family, model):
-            most = _DEEPEST
-        if isinstance(size, int) and size > most:
-            raise UserError(
-                f"{origin}: {theirs.get(name, name)} = {size} is too large for {file}, which holds {len(tensors)} "
-                f"tensors with {numbers:,} numbers in total. One of the two files is damaged, or they belong to "
-                "different models. Download both files again."
-            )
-
-
-def _shares_layers(family: Family, model: Any) -> bool:
-    """Return whether all layers of a model share one set of tensors, as in ALBERT."""
-    one, two = (len([*family.rules(dataclasses.replace(model, layers=layers))]) for layers in (1, 2))
-    return one == two
-
-
 def read_head_config(
     family: Family, key: str, model: Any, attributes: Mapping[str, Any], pooler: bool, origin: str
 ) -> Any:
@@ -150,8 +117,10 @@ def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
         )
     if not labels:
         name, count = next(((n, attributes[n]) for n in _COUNTS if n in attributes), ("", 2))
-        if type(count) is not int or count < 1:
-            raise UserError(f"{origin}: {name} = {count!r} is not a number of labels. Use a whole number of 1 or more.")
+        if type(count) is not int or not 1 <= count <= _MOST_LABELS:
+            raise UserError(
+                f"{origin}: {name} = {count!r} is not a number of labels. Use a whole number of 1 to {_MOST_LABELS:,}."
+            )
         return [f"LABEL_{index}" for index in range(count)]
     try:
         return [labels[str(index)] for index in range(len(labels))]

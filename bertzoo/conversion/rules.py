@@ -101,10 +101,7 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
     that is missing, has no rule, or has a wrong shape or type.
     """
     rules = _complete(rules, shapes, origin, "Use another model")
-    names = [rule.theirs for rule in rules]
-    advice = "Use the config that belongs to the tensors"
-    _check_known(names, tensors, f"{origin} lacks the tensor", "which its config requires", advice)
-    _check_known(tensors, set(names), f"{origin} holds the tensor", "which a model of its config lacks", advice)
+    check_names(rules, tensors, origin)
     params: Tensors = {}
     for rule in rules:
         sizes, array = bind(rule.axes, shapes[rule.ours], rule.sizes), tensors[rule.theirs]
@@ -117,6 +114,14 @@ def to_ours(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], shap
             raise UserError(f"{origin}: the tensor {rule.theirs} holds {array.dtype}, not floats. Save it as float32.")
         params[rule.ours] = rearrange(array, rule.their_axes, rule.axes, sizes)
     return params
+
+
+def check_names(rules: Iterable[TensorRule], tensors: Mapping[str, np.ndarray], origin: str) -> None:
+    """Raise UserError naming a tensor that is missing or has no rule."""
+    names = [rule.theirs for rule in rules]
+    advice = "Use the config that belongs to the tensors"
+    _check_known(names, tensors, f"{origin} lacks the tensor", "which its config requires", advice)
+    _check_known(tensors, set(names), f"{origin} holds the tensor", "which a model of its config lacks", advice)
 
 
 def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], origin: str) -> Tensors:

@@ -16,7 +16,7 @@ import numpy as np
 from bertzoo.conversion import tensors, tokenizer_options
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.conversion.rules import Tensors, dense, to_ours, to_theirs
-from bertzoo.core.documents import DocumentError, read_json
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.schema import nearest, show
 from bertzoo.heads import SentenceEmbedding, parameter_shapes
@@ -51,7 +51,6 @@ _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("model_kwargs", "processor_kwargs", "config_kwargs")),
 }
 _SHORTEST = 3  # tokens of a row: [CLS], one token, [SEP]
-_LONGEST_PROMPTS = 1 << 16  # bytes of all prompts together; model.toml holds them
 
 
 class Modules(NamedTuple):
@@ -89,8 +88,7 @@ def find_modules(directory: Path) -> Modules:
         if entry.get("kwargs"):
             raise UserError(f"{where} has kwargs = {show(entry['kwargs'])}, which is not supported. Use another model.")
         folder = entry["path"]
-        inside = folder == Path(folder).name and folder not in ("", "..")
-        if not (inside or (folder == "" and name == "Transformer")):
+        if folder != Path(folder).name or folder == ".." or (folder == "" and name != "Transformer"):
             raise UserError(
                 f"{where} has path = {show(folder)}, but it may only name a folder beside {MODULES}. Download it again."
             )
@@ -108,7 +106,7 @@ def add_modules(backbone: Pretrained, modules: Modules, directory: Path) -> Pret
     the head cannot express.
     """
     model, notes = backbone.model, _read_options(directory / _OPTIONS)
-    pooling = _read_pooling(modules.pooling / _CONFIG, model.hidden_size)
+    pooling = _read_pooling(modules.pooling / _CONFIG)
     normalise = modules.normalize is not None
     if modules.normalize is not None and os.path.lexists(config := modules.normalize / _CONFIG):
         _check_values(_read(config), _WHOLE, config)
@@ -218,16 +216,11 @@ def _last_map(pretrained: Pretrained) -> tuple[np.ndarray | None, np.ndarray | N
     return kernel[:, :size], bias[:size], layer == "pooler" or head.activation == "tanh"
 
 
-def _read_pooling(path: Path, width: int) -> str:
+def _read_pooling(path: Path) -> str:
     config = _read(path, {"pooling_mode?": str | list, **{f"{flag}?": bool for flag in _FLAGS}})
     known = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *_FLAGS}
     _check_known(config, known, path)
     _check_values(config, {"include_prompt": True}, path)
-    for name in ("embedding_dimension", "word_embedding_dimension"):
-        if name in config and config[name] != width:
-            raise UserError(
-                f"{path}: {name} = {show(config[name])}, but the states have {width} dimensions. Download it again."
-            )
     modes = config.get("pooling_mode") or [mode for flag, mode in _FLAGS.items() if config.get(flag)] or ["mean"]
     modes = modes if isinstance(modes, list) else [modes]
     if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in _POOLINGS:
@@ -243,7 +236,7 @@ def _read_dense(folder: Path | None, width: int) -> tuple[int, str, Tensors]:
     if folder is None:
         return 0, "identity", {}
     path = folder / _CONFIG
-    config = _read(path, {"in_features": int, "out_features": int, "bias?": bool, "activation_function?": str})
+    config = _read(path, {"out_features": int, "bias?": bool, "activation_function?": str})
     known = {"in_features", "out_features", "bias", "activation_function", "use_residual", *_WHOLE}
     _check_known(config, known, path)
     _check_values(config, {"use_residual": False, **_WHOLE}, path)
@@ -253,29 +246,12 @@ def _read_dense(folder: Path | None, width: int) -> tuple[int, str, Tensors]:
             f"{path}: the module Dense has activation_function = {show(name)}, which is not supported. Use a model "
             f"with {_IDENTITY} or {_TANH}."
         )
-    inputs, outputs, bias = config["in_features"], config["out_features"], config.get("bias", True)
-    if inputs != width:
-        raise UserError(
-            f"{path}: in_features = {inputs}, but the model's states have {width} dimensions. Download the model again."
-        )
-    shapes = {"linear.weight": (outputs, inputs), **({"linear.bias": (outputs,)} if bias else {})}
-    if (folder / tensors.SAFE).is_file():  # before a large file is read
-        _check_shapes(shapes, tensors.tensor_shapes(folder / tensors.SAFE), folder / tensors.SAFE)
+    outputs = config["out_features"]
     raw, file = tensors.read_weights(folder)
-    _check_shapes(shapes, {name: array.shape for name, array in raw.items()}, file)
-    raw.setdefault("linear.bias", np.zeros(outputs, np.float32))
-    ours = {"projection/kernel": (inputs, outputs), "projection/bias": (outputs,)}
+    if not config.get("bias", True):
+        raw.setdefault("linear.bias", np.zeros(outputs, np.float32))
+    ours = {"projection/kernel": (width, outputs), "projection/bias": (outputs,)}
     return outputs, _ACTIVATIONS[name], to_ours(_RULES, raw, ours, str(file))
-
-
-def _check_shapes(expected: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]], file: Path) -> None:
-    for name in sorted(expected.keys() | shapes.keys()):
-        if shapes.get(name) != expected.get(name):
-            there = f"has the shape {shapes[name]}" if name in shapes else "is missing"
-            wanted = f"makes it {expected[name]}" if name in expected else "has no such tensor"
-            raise UserError(
-                f"{file}: the tensor {name} {there}, but {_CONFIG} beside it {wanted}. Download the model again."
-            )
 
 
 def _read_length(folder: Path, backbone: Pretrained) -> int:
@@ -316,20 +292,10 @@ def _read_options(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: default_prompt_name = {show(default)} is not in prompts{nearest(default, prompts) or '.'}"
         )
-    try:
-        count = len("".join([*prompts, *prompts.values()]).encode())
-    except UnicodeEncodeError as error:
-        raise UserError(f"{path}: prompts has half of a surrogate pair. Remove it.") from error
-    if count > _LONGEST_PROMPTS:
-        raise UserError(f"{path}: prompts has {count:,} bytes, more than {_LONGEST_PROMPTS:,}. Shorten the prompts.")
-    sizes = config.get("matryoshka_dimensions", [])
-    for name, number in (("truncate_dim", size), *(("matryoshka_dimensions", one) for one in sizes)):
-        if number is not None and number < 1:
-            raise UserError(f"{path}: {name} has {number}, which is below 1. Remove it.")
     return {
         "truncate_dim": size,
         "similarity": config.get("similarity_fn_name"),
-        "sizes": sizes,
+        "sizes": config.get("matryoshka_dimensions", []),
         **({"prompts": prompts} if prompts else {}),
         **({"default_prompt": default} if default in prompts else {}),
     }
@@ -337,14 +303,9 @@ def _read_options(path: Path) -> dict[str, Any]:
 
 def _read(path: Path, pattern: Any = dict) -> Any:
     """Return the content of a JSON file; raises UserError if it is missing, damaged or does not fit the pattern."""
-    if not path.is_file():  # a pipe would block
+    if not path.is_file():
         raise UserError(f"{path} does not exist, or is not a file. Download the model again.")
-    try:
-        return read_json(path, pattern)
-    except DocumentError as error:
-        raise UserError(f"{path} is damaged: {error}. Download the model again.") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}. Download the model again.") from error
+    return read_json(path, pattern, "Download the model again.")
 
 
 def _write(path: Path, content: Any) -> None:

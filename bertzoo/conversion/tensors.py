@@ -6,20 +6,20 @@ import math
 from pathlib import Path
 from typing import Any
 
+import jax  # noqa: F401 (it registers numpy's bfloat16, which safetensors returns)
 import numpy as np
 import safetensors
 from safetensors.numpy import save_file
 
 from bertzoo.conversion.rules import Tensors
-from bertzoo.core.documents import parse_json, read_json
+from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.memory import check_available
 
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-_LARGEST_HEADER = 4 << 20  # bytes; 100 for each tensor, which takes 1,700 in memory
 _METADATA = {"format": "pt"}
-_FLOATS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-_INTEGERS = {"I64": np.dtype("<i8"), "I32": np.dtype("<i4")}  # such as embeddings.position_ids of old files
+_FLOATS = ("F32", "F16", "BF16")
+_INTEGERS = ("I64", "I32")  # such as embeddings.position_ids of old files
 
 
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
@@ -46,36 +46,25 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
     integers: whether the file may also hold integers. Raises UserError naming the file and the tensor that cannot be
     used.
     """
-    shapes = tensor_shapes(path)
-    check_available(sum(4 * math.prod(shape) for shape in shapes.values()), str(path))
-    tensors: Tensors = {}
+    types = (*_FLOATS, *_INTEGERS) if integers else _FLOATS
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = parse_json(file.read(length))
-        # One by one: the whole file beside its arrays would double the peak of a large model's reading.
-        for name, shape in shapes.items():
-            kind, start = header[name]["dtype"], 8 + length + header[name]["data_offsets"][0]
-            if not (dtype := {**_FLOATS, **(_INTEGERS if integers else {})}.get(kind)):
-                raise UserError(f"{path}: the tensor {name} is of type {kind}. Save it as one of {', '.join(_FLOATS)}.")
-            array = np.fromfile(path, dtype, math.prod(shape), offset=start).reshape(shape)
-            if kind == "BF16":  # the upper half of a float32
-                array = (array.astype("<u4") << 16).view("<f4")
-            tensors[name] = array if kind in _INTEGERS else array.astype(np.float32, copy=False)
-    except ValueError as error:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            for name, part in parts.items():
+                if (kind := part.get_dtype()) not in types:
+                    raise UserError(
+                        f"{path}: the tensor {name} is of type {kind}. Save it as one of {', '.join(_FLOATS)}."
+                    )
+            check_available(sum(4 * math.prod(part.get_shape()) for part in parts.values()), str(path))
+            arrays = {name: (file.get_tensor(name), part.get_dtype() in _FLOATS) for name, part in parts.items()}
+    except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged or not a safetensors file: {error}. Download it again.") from error
+    tensors = {name: a.astype(np.float32, copy=False) if floats else a for name, (a, floats) in arrays.items()}
     return check_finite(tensors, path)
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Return tensors' shapes by name from a safetensors header; raises UserError unless they fit the file's size."""
-    with path.open("rb") as file:
-        header = int.from_bytes(file.read(8), "little")
-    if header > _LARGEST_HEADER:
-        raise UserError(
-            f"{path} is damaged or not a safetensors file: its header has {header:,} bytes, more than "
-            f"{_LARGEST_HEADER:,}. Download it again."
-        )
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -84,29 +73,12 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _read_shards(index: Path) -> Tensors:
-    try:
-        places: dict[str, str] = read_json(index, {"weight_map": {str: str}})["weight_map"]
-    except ValueError as error:
-        raise UserError(f"{index} is damaged: {error}. Download it again.") from error
+    places = read_json(index, {"weight_map": {str: str}}, "Download it again.")["weight_map"]
     tensors: Tensors = {}
     for file in sorted(set(places.values())):
-        path = index.parent / file
-        if Path(file).name != file:
-            raise UserError(
-                f"{index} names {file}, but may only name files in its own directory. Download the model again."
-            )
-        if not path.is_file():
-            raise UserError(f"{index} names {file}, which does not exist. Download the missing file.")
-        for name, array in read_safetensors(path).items():
-            if places.get(name) != file:
-                raise UserError(
-                    f"{path} holds the tensor {name}, which {index.name} places elsewhere. Download both files again."
-                )
-            tensors[name] = array
-    if missing := sorted(places.keys() - tensors.keys()):
-        raise UserError(
-            f"{index} places the tensor {missing[0]} in {places[missing[0]]}, which lacks it. Download both again."
-        )
+        if Path(file).name != file or not (index.parent / file).is_file():
+            raise UserError(f"{index} names {file}, which is not a file beside it. Download the missing file.")
+        tensors |= read_safetensors(index.parent / file)
     return tensors
 
 

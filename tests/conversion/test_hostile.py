@@ -47,18 +47,18 @@ MASKED = {
     "a count as text": ({"num_labels": "2"}, ("num_labels", "'2'")),
     "no labels": ({"num_labels": 0}, ("num_labels", " 0 ")),
     "true labels": ({"num_labels": True}, ("num_labels", True)),
-    "too many labels": ({"num_labels": DEEP}, ("num_labels", DEEP, "model.safetensors")),
+    "too many labels": ({"num_labels": DEEP}, ("num_labels", DEEP, "1,000,000")),
     "an activation in a list": ({"hidden_act": ["gelu"]}, ("hidden_act", "['gelu']")),
     "a type in a list": ({"model_type": ["bert"]}, ("model_type", "['bert']")),
     "a number of a class": ({"architectures": [1]}, ("architectures", "[1]")),
     "a class without its list": ({"architectures": "BertForMaskedLM"}, ("architectures", "'BertForMaskedLM'")),
-    "words": ({"vocab_size": 10**9}, ("vocab_size", 10**9, "model.safetensors", 26)),
+    "words": ({"vocab_size": 10**9}, ("model.safetensors", "word_embeddings", 10**9)),
     "more words": ({"vocab_size": 10**12}, ("vocab_size", 10**12, 2**31 - 1)),
-    "layers": ({"num_hidden_layers": 900}, ("num_hidden_layers", 900, "model.safetensors")),
+    "layers": ({"num_hidden_layers": 900}, ("model.safetensors", "encoder.layer.1.")),
     "more layers": ({"num_hidden_layers": DEEP}, ("num_hidden_layers", DEEP, 1000)),
     "no number": ({"layer_norm_eps": float("nan")}, ("config.json", "NaN", "finite")),
     "infinite": ({"layer_norm_eps": float("inf")}, ("config.json", "Infinity", "finite")),
-    "width": ({"hidden_size": 3 * 10**7}, ("hidden_size", 3 * 10**7, "model.safetensors")),
+    "width": ({"hidden_size": 3 * 10**7}, ("model.safetensors", 3 * 10**7)),
     "an epsilon of 0": ({"layer_norm_eps": 0}, ("norm_epsilon", 0.0, "layer_norm_eps")),
     "an epsilon that hides the text": ({"layer_norm_eps": 1e300}, ("norm_epsilon", 1e300, "layer_norm_eps")),
     "a prime width": ({"hidden_size": 2**31 - 1}, ("hidden_size", 2**31 - 1, "heads")),
@@ -118,9 +118,6 @@ def test_more_layers_than_tensors_where_they_share_them(tmp_path, capsys):
     source = exported(model, NoHead(), tmp_path / "deep", num_hidden_layers=DEEP)
     assert convert(source, tmp_path / "out") == 2
     refused(capsys, "num_hidden_layers", DEEP)
-    source = exported(Bert(**SMALL), NoHead(), tmp_path / "own", num_hidden_layers=40)
-    assert convert(source, tmp_path / "out") == 2
-    refused(capsys, "num_hidden_layers", 40)
 
 
 SHARD = "a.safetensors"
@@ -128,7 +125,7 @@ INDEX = "model.safetensors.index.json"
 PLACES: dict[str, tuple[Callable[[dict], Any], tuple]] = {
     "a number": (lambda places: places | {"x": 1}, (INDEX, "weight_map.x", 1)),
     "nowhere": (lambda places: places | {"x": None}, (INDEX, "weight_map.x", "null")),
-    "not there": (lambda places: places | {"x": SHARD}, (INDEX, "tensor x", SHARD)),
+    "not there": (lambda places: places | {"x": "b.safetensors"}, (INDEX, "b.safetensors")),
     "above": (lambda places: places | {"x": f"../{SHARD}"}, (INDEX, f"../{SHARD}")),
     "a list": (lambda places: [*places], (INDEX, "damaged")),
 }
@@ -169,8 +166,8 @@ def test_bottlenecks_of_no_use(tmp_path, capsys):
 
 MOBILE = {
     "stages": ({"num_feedforward_networks": DEEP}, ("num_feedforward_networks", DEEP, 1000)),
-    "a few stages": ({"num_feedforward_networks": 200}, ("num_feedforward_networks", 200, "model.safetensors")),
-    "a width": ({"intra_bottleneck_size": 10**9}, ("bottleneck_size", 10**9, "model.safetensors")),
+    "a few stages": ({"num_feedforward_networks": 200}, ("model.safetensors", "layer.0.ffn.")),
+    "a width": ({"intra_bottleneck_size": 10**9}, ("model.safetensors", 10**9)),
     "a flag": ({"use_bottleneck": "false"}, ("use_bottleneck", "'false'")),
 }
 
@@ -211,20 +208,6 @@ def sparse(path: Path, elements: int) -> None:
         file.truncate(8 + len(header) + 4 * elements)
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_far_more_values_than_the_model_has(own: bool, tmp_path, capsys, monkeypatch):
-    source = exported(Bert(**SMALL), NoHead(), tmp_path / "source")
-    if own:
-        assert convert(source, tmp_path / "own") == 0
-        source = tmp_path / "own"
-        capsys.readouterr()
-    weights = source / ("parameters.safetensors" if own else "model.safetensors")
-    sparse(weights, 2 << 30)
-    monkeypatch.setattr(np, "fromfile", lambda path, *_, **__: pytest.fail(f"{path} was read"))
-    assert convert(source, tmp_path / "out") == 2
-    refused(capsys, weights.name, "embedding/norm/bias" if own else "2,147,483,648")
-
-
 def test_tensors_larger_than_memory_are_not_read(tmp_path, monkeypatch):
     sparse(tmp_path / "model.safetensors", 1000)
     monkeypatch.setattr(memory, "machine_memory", lambda: (3999, 3999))
@@ -232,14 +215,6 @@ def test_tensors_larger_than_memory_are_not_read(tmp_path, monkeypatch):
         tensors.read_safetensors(tmp_path / "model.safetensors")
     monkeypatch.setattr(memory, "machine_memory", lambda: (4000, 4000))
     assert tensors.read_safetensors(tmp_path / "model.safetensors")["w"].shape == (1000,)
-
-
-def test_a_header_that_takes_far_more_memory_than_the_file(tmp_path):
-    empty = {f"a{index}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for index in range(100_000)}
-    header = json.dumps(empty).encode()
-    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(UserError, match=mentioning("model.safetensors", f"{len(header):,}")):
-        tensors.read_safetensors(tmp_path / "model.safetensors")
 
 
 def test_a_vocabulary_that_is_not_utf8_beside_a_whole_tokenizer(tmp_path):
@@ -314,10 +289,8 @@ SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
     "a flag as text": (changed(POOLING, pooling_mode_cls_token="yes"), (POOLING, "pooling_mode_cls_token", "yes")),
     "without the prompt": (changed(POOLING, include_prompt=False), (POOLING, "include_prompt", "false", "true")),
     "an unknown option": (changed(POOLING, weights=3), (POOLING, "weights", 3)),
-    "a width": (changed(POOLING, word_embedding_dimension=DEEP), (POOLING, DEEP, 8)),
     "an activation": (changed(DENSE, activation_function="os.abort"), (DENSE, "Dense", "os.abort")),
-    "inputs": (changed(DENSE, in_features=DEEP), (DENSE, "in_features", DEEP, 8)),
-    "outputs": (changed(DENSE, out_features=10**15), ("2_Dense", "linear.bias", 10**15)),
+    "outputs": (changed(DENSE, out_features=10**15), ("2_Dense", "linear.weight", 10**15)),
     "a huge number": (changed(DENSE, out_features=10**30), (DENSE, "out_features", "bits")),
     "a residual": (changed(DENSE, use_residual=True), (DENSE, "use_residual", "true")),
     "tokens' states": (changed(DENSE, module_input_name="token_embeddings"), (DENSE, "token_embeddings")),
@@ -325,10 +298,6 @@ SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
     "a tensor too many": (dense_of(weight=(5, 8), bias=(5,), more=(1,)), ("2_Dense", "linear.more")),
     "a turned weight": (dense_of(weight=(8, 5), bias=(5,)), ("2_Dense", "linear.weight", "(8, 5)", "(5, 8)")),
     "no weights": (lambda folder: (folder / "2_Dense" / "model.safetensors").unlink(), ("2_Dense", "no weights")),
-    "sparse weights": (
-        lambda folder: sparse(folder / "2_Dense" / "model.safetensors", 2 << 30),
-        ("2_Dense", "linear.bias"),
-    ),
     "tokens of a list": (changed("3_Normalize/config.json", module_input_name="x"), ("3_Normalize", "x")),
     "rows of nothing": (changed(ROWS, max_seq_length=0), (ROWS, 0, 3)),
     "a huge length": (changed(ROWS, max_seq_length=10**30), (ROWS, "max_seq_length", "bits")),
@@ -337,11 +306,9 @@ SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
     "code": (changed(ROWS, model_args={"trust_remote_code": True}), (ROWS, "model_args")),
     "a similarity": (changed(OPTIONS, similarity_fn_name="euclidean"), (OPTIONS, "euclidean", "cosine")),
     "a cut unit vector": (changed(OPTIONS, truncate_dim=3), (OPTIONS, "truncate_dim", 3)),
-    "a cut to nothing": (changed(OPTIONS, truncate_dim=-1), (OPTIONS, "truncate_dim", -1)),
+    "a cut to nothing": (changed(OPTIONS, truncate_dim=-1), ("truncate_dim", -1)),
     "a default": (changed(OPTIONS, default_prompt_name="query"), (OPTIONS, "default_prompt_name", "query")),
     "prompts": (changed(OPTIONS, prompts={"query": 3}), (OPTIONS, "prompts.query", 3)),
-    "half a character": (changed(OPTIONS, prompts={"query": "\ud800"}), (OPTIONS, "prompts")),
-    "long prompts": (changed(OPTIONS, prompts={"query": "x" * 10**5}), (OPTIONS, "prompts", "100,005")),
     "another kind of model": (changed(OPTIONS, model_type="SparseEncoder"), (OPTIONS, "SparseEncoder")),
 }
 

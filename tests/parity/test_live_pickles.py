@@ -33,25 +33,12 @@ class Large:
 
 
 PICKLES: dict[str, tuple[Callable[[dict], Any], tuple[str, ...]]] = {
-    "numbers as names": (lambda state: {0: state[BIAS]}, (" 0 ", " Tensor")),
-    "nested": (lambda state: {"model": state}, ("'model'", " dict")),
+    "numbers as names": (lambda state: {0: state[BIAS]}, ("tensor 0",)),
+    "nested": (lambda state: {"model": state}, (" dict",)),
     "a list": (lambda state: [*state.values()], (" list",)),
-    "sparse": (lambda state: state | {BIAS: state[BIAS].to_sparse()}, (BIAS, " sparse")),
-    "doubles": (lambda state: state | {BIAS: state[BIAS].double()}, (BIAS, "float64", "float32")),
-    "one number at every place": (
-        lambda state: state | {BIAS: torch.zeros(1).expand(1 << 13, 1 << 16)},
-        (BIAS, "(8192, 65536)", "2,147,483,648", "4"),
-    ),
-    "one array at many offsets": (
-        lambda state: {f"a{i}": array[i:] for array in [torch.zeros(1 << 20).half()] for i in range(512)},
-        (f"{(512 << 20) - 511 * 256:,}",),  # elements of all views
-    ),
-    "one array under many names": (
-        lambda state: {f"a{i}": array for array in [torch.zeros(1 << 20).half()] for i in range(512)},
-        (f"{512 << 20:,}",),
-    ),
+    "sparse": (lambda state: state | {BIAS: state[BIAS].to_sparse()}, ("Sparse",)),
     "a large object": (lambda state: state | {BIAS: Large()}, ("MemoryError",)),
-    "bytes": (lambda state: state | {BIAS: state[BIAS].byte()}, (BIAS, "uint8", "float32")),
+    "bytes": (lambda state: state | {BIAS: state[BIAS].byte()}, (BIAS, "uint8")),
 }
 
 
@@ -78,19 +65,13 @@ def test_pickles(case: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     assert list(tmp_path.iterdir()) == [source] and peak() - before < 256 << 20
 
 
-@pytest.mark.parametrize("names", [1, 8])
-def test_tied_tensors_are_read_once(names: int, tmp_path: Path) -> None:
-    def halves(state: dict) -> dict:
-        half = {name: array.half() if array.is_floating_point() else array for name, array in state.items()}
-        large = torch.ones(1 << 20).half()
-        return half | {"cls.predictions.decoder.bias": half[BIAS]} | {f"tied.{i}": large for i in range(names)}
+def test_halves_and_doubles_become_float32(tmp_path: Path) -> None:
+    def converted(state: dict) -> dict:
+        return {"half": state[BIAS].half(), "brain": state[BIAS].bfloat16(), "double": state[BIAS].double()}
 
-    path, before = pickled(tmp_path / "source", halves) / "pytorch_model.bin", restart_peak()
-    tensors = read_pickled(path)
-    assert peak() - before < 64 << 20
-    assert tensors[BIAS].dtype == tensors["tied.0"].dtype == np.float32
-    assert all(tensors[f"tied.{i}"] is tensors["tied.0"] for i in range(names))
-    assert tensors["cls.predictions.decoder.bias"] is tensors[BIAS] and (tensors["tied.0"] == 1).all()
+    tensors = read_pickled(pickled(tmp_path / "source", converted) / "pytorch_model.bin")
+    assert {name: array.dtype for name, array in tensors.items()} == dict.fromkeys(tensors, np.float32)
+    np.testing.assert_array_equal(tensors["double"], tiny_bert.tensors()[BIAS])
 
 
 class Payload:
