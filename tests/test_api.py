@@ -44,17 +44,6 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: 
     ids = np.array([[tokenizer.specials.cls, *tokenizer.encode_batch(["a b"])[0], tokenizer.specials.sep]])
     logits = model.apply({"params": params}, ids, 0 * ids, ids >= 0, 0 * ids[:, :1]).masked_logits
     assert logits.shape == (1, 1, recipe.model.vocab_size) and np.isfinite(logits).all()
-    for arrays, missing in (([ids], "token_type_ids"), ([ids, 0 * ids, ids >= 0], "masked_positions")):
-        with pytest.raises(UserError, match=mentioning(f"'{missing}'", "attention_mask")):
-            model.apply({"params": params}, *arrays)
-    with pytest.raises(UserError, match=mentioning("{'params': params}")):
-        model.apply(params, ids, 0 * ids, ids >= 0, 0 * ids[:, :1])
-    for arrays in ([ids], [ids, 0 * ids, ids >= 0, 0 * ids[:, :1]]):
-        with pytest.raises(UserError, match=mentioning("model.apply({'params': params}")):
-            model(*arrays)
-    flat = ids[0]
-    with pytest.raises(UserError, match=mentioning("input_ids", flat.shape, "input_ids[None]")):
-        model.apply({"params": params}, flat, 0 * flat, flat >= 0, 0 * flat[:1])
     (found,) = bertzoo.predict(tmp_path / "one", ["a [MASK] b"], top=3)
     (blank,) = found["blanks"]
     assert len(blank) == 3 and 0 < sum(blank.values()) <= 1

@@ -44,8 +44,8 @@ def load(path: Path | str) -> Loaded:
     an original TensorFlow 1 checkpoint of BERT, MobileBERT, ELECTRA or ConvBERT.
 
     The model takes ids, token types and the mask, each (B,L). A masked language model takes the positions to predict as
-    a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. `model.apply` raises
-    UserError if an array is missing. The tokenizer reads "[MASK]" as plain text, unless you pass `specials=True`.
+    a fourth array (B,P) and returns `masked_logits` (B,P,V); any other head returns `logits`. The tokenizer reads
+    "[MASK]" as plain text, unless you pass `specials=True`.
 
     >>> import jax, numpy as np
     >>> model, params, tokenizer = bertzoo.load("tiny")

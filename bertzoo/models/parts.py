@@ -1,17 +1,14 @@
 """Shared parts of BERT-like models: builders of modules, checks of sizes, the model with pretraining heads."""
 
 import dataclasses
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError
 from bertzoo.core.schema import divisors
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.nn import (
@@ -292,33 +289,6 @@ class OnBackbone(nn.Module):
     encoder: nn.Module
     pooler: nn.Module | None
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "__call__" in vars(cls):
-            cls.__call__ = _bound_only(cls.__call__)
-
-    @nn.nowrap
-    def apply(self, variables: Mapping[str, Any], *arrays: Any, method: Any = None, **options: Any) -> Any:
-        """Call the model as in Linen; raises UserError if an array or "params" is missing or `input_ids` is not 2-D."""
-        if "params" not in variables:
-            raise UserError(
-                f"{type(self).__name__}.apply: the first argument has no \"params\". Pass {{'params': params}}."
-            )
-        if method is None:
-            call = inspect.signature(type(self).__call__)
-            passed = {name: value for name, value in options.items() if name in call.parameters}
-            try:
-                ids = call.bind(self, *arrays, **passed).arguments.get("input_ids", [[]])
-            except TypeError as error:
-                needed = [name for name, one in call.parameters.items() if one.default is one.empty and name != "self"]
-                raise UserError(f"{type(self).__name__}: {error}. Pass the arrays {', '.join(needed)}.") from None
-            if np.ndim(ids) != 2:
-                raise UserError(
-                    f"{type(self).__name__}: input_ids has shape {np.shape(ids)}, not (rows, tokens). Pass one row as "
-                    "input_ids[None]."
-                )
-        return super().apply(variables, *arrays, method=method, **options)
-
     def encode(
         self,
         input_ids: jax.Array,
@@ -337,20 +307,6 @@ class OnBackbone(nn.Module):
         last_BLD = hidden_states[-1]
         pooled_BD = last_BLD[:, 0] if self.pooler is None else pool(self.pooler, last_BLD)
         return Encoded(hidden_states, attentions, pooled_BD)
-
-
-def _bound_only(call: Callable) -> Callable:
-    """Wrap a model's __call__ to raise UserError outside `apply` and `init`, where it has no parameters."""
-
-    @functools.wraps(call)
-    def checked(self: nn.Module, *arrays: Any, **options: Any) -> Any:
-        if self.scope is None:
-            raise UserError(
-                f"{type(self).__name__} has no parameters of its own. Call model.apply({{'params': params}}, …)."
-            )
-        return call(self, *arrays, **options)
-
-    return checked
 
 
 class PretrainingOutput(NamedTuple):
