@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Any, Any]] = {
         SentenceEmbedding(pooling="first", pooler=True),
     ),
     "distilbert-joint-span": (DistilBert(**SIZES, **LAYERS), JointSpanExtraction(hidden_size=14, beam=3)),
-    "bert-one-segment": (Bert(**SIZES | {"token_types": 1}, **LAYERS), MaskedLanguageModel()),
+    "bert-masked": (Bert(**SIZES, **LAYERS), MaskedLanguageModel()),
     "distilbert": (DistilBert(**SIZES, **LAYERS), SequenceClassification(hidden="relu")),
     "bert-heads": (
         Bert(**SIZES, **LAYERS),

@@ -63,11 +63,6 @@ class Table(Part):
         return functional.embedding(ids, self.embedding)
 
 
-class OnlyRow(Table):  # which all ids share
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.embedding[0].expand(*ids.shape, -1)
-
-
 class LayerNorm(Part):
     tensors = ("scale", "bias")
 

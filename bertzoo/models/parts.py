@@ -21,7 +21,6 @@ from bertzoo.nn import (
     LayerNorm,
     Linear,
     MaskedHead,
-    OnlyRow,
     ScaleNorm,
     SelfAttention,
     Table,
@@ -46,9 +45,15 @@ class Backbone(NamedTuple):
 
 WIDEST = 2**31 - 1  # the largest size, except for those in TRACED
 DEEPEST, TRACED = 1000, ("layers", "feed_forwards", "kernel_size")  # most layers and taps, which are traced one by one
-# Smallest and largest value of each number that is no size, by the last word of its name. float32 rounds a much smaller
-# epsilon to 0, and a larger one hides the text.
-RANGES = {"dropout": (0.0, 0.99), "range": (0.0, 1.0), "epsilon": (1e-30, 1.0), "thresholds": (0.0, 1.0)}
+# Smallest and largest value of other numbers, by the last word of their names. float32 rounds a much smaller epsilon
+# to 0, and a larger one hides the text. Pairs of texts need two token types.
+RANGES: dict[str, tuple[float, float]] = {
+    "dropout": (0.0, 0.99),
+    "range": (0.0, 1.0),
+    "epsilon": (1e-30, 1.0),
+    "thresholds": (0.0, 1.0),
+    "types": (2, WIDEST),
+}
 
 
 class ModelConfig:
@@ -127,13 +132,8 @@ class LayerFactory(NamedTuple):
     def table(self, rows: int, features: int, axis: str, width: str = "embed") -> Table:
         return Table(rows=rows, features=features, axes=(axis, width), init=self.kernel_init)
 
-    def token_types(self, count: int, features: int, width: str = "embed") -> Table | OnlyRow | None:
-        """Build a table of `count` token types, or return None for 0. With one type, every token uses the table's row.
-
-        width: axis name of the features.
-        """
-        if count == 1:
-            return OnlyRow(features=features, axes=("token_type", width), init=self.kernel_init)
+    def token_types(self, count: int, features: int, width: str = "embed") -> Table | None:
+        """Build a table of `count` token types, or return None for 0. width: axis name of the features."""
         return self.table(count, features, "token_type", width) if count else None
 
     def word_table(self, vocab_size: int, width: int) -> Table:

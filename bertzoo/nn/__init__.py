@@ -25,7 +25,7 @@ from bertzoo.nn.dynamic_convolution import (
     keep_padding,
     zero_padding,
 )
-from bertzoo.nn.embedding import Embedding, OnlyRow, Table, Trigram
+from bertzoo.nn.embedding import Embedding, Table, Trigram
 from bertzoo.nn.encoder import (
     Bottleneck,
     BottleneckLayer,

@@ -25,20 +25,6 @@ class Table(nn.Module):
         return self.embedding[ids]
 
 
-class OnlyRow(nn.Module):
-    """An embedding table with one row (1, E), which it returns for every id: (...) -> (..., E)."""
-
-    features: int
-    axes: tuple[str, str]
-    init: Callable
-
-    def setup(self):
-        self.embedding = parameter(self, "embedding", self.init, self.axes, (1, self.features))
-
-    def __call__(self, ids: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(self.embedding[0], (*ids.shape, self.features))
-
-
 class Trigram(nn.Module):
     """A dense map of each token and its two neighbours (MobileBERT §3.4): (B,L,E), mask (B,L) -> (B,L,D).
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.pack import ElectraPacking
 from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Knowledge, Masked, TextLoss
@@ -90,15 +89,9 @@ def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> Non
                 "Lower max_length, or raise model.max_positions."
             )
     if objective.sentence != "none" and model.token_types < 2:
-        settable = any(field.name == "token_types" for field in dataclasses.fields(model))
-        advice = "model.token_types = 2" if settable else 'objective.sentence = "none"'
         raise ConfigError(
             f"objective.sentence = {objective.sentence} needs two token types, but model.kind = {model.kind} has "
-            f"{model.token_types}. Set {advice}."
-        )
-    if isinstance(data.packing, ElectraPacking) and model.token_types == 1:
-        raise ConfigError(
-            "data.packing.kind = electra makes two segments, but model.token_types = 1. Set model.token_types = 2."
+            f'{model.token_types}. Set objective.sentence = "none".'
         )
     if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
         raise ConfigError(

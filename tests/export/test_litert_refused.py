@@ -170,7 +170,7 @@ def test_mediapipe_rejects_what_its_tasks_cannot_run():
     number = dataclasses.replace(model, head=SequenceClassification(labels=("x",)))
     assert mediapipe.task_name(number) == "classifier" and number.head.probabilities == "none"
     cases: list[tuple[Pretrained, object]] = [
-        (tokenized("bert-one-segment"), "masked"),
+        (tokenized("bert-masked"), "masked"),
         (tokenized("convbert-dynamic"), "span"),
         (number, "number"),
         (dataclasses.replace(model, source={"task": "mrpc"}), "pairs"),

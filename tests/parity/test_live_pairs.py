@@ -1,10 +1,9 @@
 # pyright: reportMissingImports=false
-"""Pairs read by models that know no segments, or one, as transformers reads them, live; run by `make test-all`."""
+"""Pairs read by models without segments, as transformers reads them, live; run by `make test-all`."""
 
 from pathlib import Path
 
 import numpy as np
-import pytest
 from comparing import needs
 
 needs("torch", "transformers")
@@ -19,26 +18,15 @@ from bertzoo.tasks.task import Example
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##d", "##e", "##f", "the", "model", ".", ","]
 PAIRS = [("the model", "a bd."), ("a", "the model, the model cdef"), ("bde cdf", "a"), ("the", "zzz model")]
 SIZES = {"vocab_size": len(WORDS), "max_position_embeddings": 24, "num_labels": 3}
-CONFIGS = {
-    "DistilBert": {"dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 40},
-    "Bert": {
-        "hidden_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 40,
-        "type_vocab_size": 1,
-    },
-}
 
 
-@pytest.mark.parametrize("family", CONFIGS)
-def test_pairs_equal_those_of_transformers(family: str, tmp_path: Path) -> None:
-    config = getattr(transformers, f"{family}Config")(**SIZES, **CONFIGS[family])
-    theirs = getattr(transformers, f"{family}ForSequenceClassification")._from_config(config).eval()
+def test_pairs_equal_those_of_transformers(tmp_path: Path) -> None:
+    config = transformers.DistilBertConfig(**SIZES, dim=24, n_layers=2, n_heads=4, hidden_dim=40)
+    theirs = transformers.DistilBertForSequenceClassification._from_config(config).eval()
     reference.randomise(theirs, np.random.default_rng(0))
     theirs.float().save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n")
-    tokenizer = getattr(transformers, f"{family}Tokenizer").from_pretrained(tmp_path)
+    tokenizer = transformers.DistilBertTokenizer.from_pretrained(tmp_path)
     encoded = tokenizer([a for a, _ in PAIRS], [b for _, b in PAIRS], padding=True, return_tensors="pt")
     with torch.no_grad():
         logits = theirs(input_ids=encoded["input_ids"], attention_mask=encoded["attention_mask"]).logits

@@ -151,5 +151,5 @@ def test_models_without_token_types_need_an_objective_without_sentences(kind):
     with pytest.raises(ConfigError, match=mentioning(f"model.kind = {kind} has 0", 'Set objective.sentence = "none"')):
         config.load(Pretrain, ["demo"], [("model.kind", kind)])
     config.load(Pretrain, ["demo"], [("model.kind", kind), ("objective.sentence", "none")])
-    with pytest.raises(ConfigError, match=mentioning("model.kind = squeezebert has 1", "Set model.token_types = 2")):
+    with pytest.raises(ConfigError, match=mentioning("token_types = 1", 2)):
         config.load(Pretrain, ["demo"], [("model.token_types", "1")])

@@ -116,7 +116,6 @@ def test_evaluate_predict_and_report(finished, capsys):
         (["--objective.sentence=sop"], ("objective.sentence",)),
         (["--objective.generator_width=0"], ("generator_width = 0.0",)),
         (["--objective.generator_width=0.001"], ("0.001", "hidden_size", 16)),
-        (["--model.token_types=1"], ("model.token_types = 1",)),
         (["--stages.0.max_length=4", "--stages.0.max_predictions=1"], ("data.packing.kind = electra",)),
         (["--data.packing.single_share=2"], ("single_share = 2.0",)),
     ],

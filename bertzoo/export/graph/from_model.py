@@ -89,12 +89,10 @@ def _embedding(module: Any, params: Params) -> GraphEmbedding:
     table = {
         name: np.asarray(params[name]["embedding"]) for name in ("word", "position", "token_type") if name in params
     }
-    types = table.get("token_type")
-    only = isinstance(module.token_type, nn.OnlyRow)
     return GraphEmbedding(
         word=table["word"],
-        position=table["position"] + types if only else table.get("position"),
-        token_type=None if only else types,
+        position=table.get("position"),
+        token_type=table.get("token_type"),
         transformation=transformation,
         norm=_norm(module.norm, params["norm"]),
     )
