@@ -51,8 +51,7 @@ _MOBILE = (*_ROWS, ("stages.*.max_length", "128"))
 _TRANSFER = (("transfer.batch_size", str(BATCH)), ("transfer.max_length", "128"))
 _FSDP = ("mesh.fsdp", "4")
 _TWO = (*_ROWS, ("model.layers", "2"))
-_CONVOLUTION = ("compute.grouped", "convolution")
-_LABELS = {_FSDP: FSDP, _TWO[-1]: ", 2 layers", _CONVOLUTION: ", grouped convolution"}
+_LABELS = {_FSDP: FSDP, _TWO[-1]: ", 2 layers"}
 CASES = (
     Case("squeezebert", 0, 128, _ROWS),
     Case("squeezebert", 1, 512, _ROWS),
@@ -64,7 +63,6 @@ CASES = (
     Case("squeezebert", 0, 128, (*_ROWS, _FSDP)),
     Case("bert_base", 0, 128, (*_ROWS, _FSDP)),
     Case("squeezebert", 0, 128, _TWO),
-    Case("squeezebert", 0, 128, (*_TWO, _CONVOLUTION)),
 )
 
 

@@ -22,7 +22,7 @@ from bertzoo.nn import from_bottleneck, from_stream, keep_padding, zero_padding
 MODULE = Path(__file__).with_name("modeling_bertzoo.py")
 _END = "FUNCTIONS: "  # the heads' classes come before this line
 # Fields for initialisation and computation in JAX, which a trained PyTorch module does not need.
-_LEFT_OUT = {"parent", "name", "kernel_init", "init", "dtype", "lowering"}
+_LEFT_OUT = {"parent", "name", "kernel_init", "init", "dtype"}
 _NAMED: dict[str, Callable] = {
     **ACTIVATIONS,
     **{function.__name__: function for function in (from_bottleneck, from_stream, keep_padding, zero_padding)},

@@ -53,12 +53,10 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 class Compute:
     """Number format and memory use of the computation; parameters, softmax, norms and losses are always float32."""
 
-    RETIRED: ClassVar[dict[str, Any]] = {"vocab_multiple": 1}
+    RETIRED: ClassVar[dict[str, Any]] = {"vocab_multiple": 1, "grouped": "einsum"}
 
     dtype: Literal["float32", "bfloat16"] = "float32"  # number format of matrix products and activations
     remat: bool = False  # recompute each layer in the backward pass instead of keeping its activations
-    # how grouped convolutions of window 1 are computed; docs/performance.md compares them on CPUs and TPUs
-    grouped: Literal["einsum", "convolution"] = "einsum"
 
     @property
     def jax_dtype(self) -> jnp.dtype:

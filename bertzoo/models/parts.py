@@ -121,7 +121,6 @@ class LayerFactory(NamedTuple):
             groups=groups,
             kernel_init=self.kernel_init,
             dtype=self.compute.jax_dtype,
-            lowering=self.compute.grouped,
             **window,
         )
 

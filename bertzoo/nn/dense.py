@@ -1,8 +1,8 @@
-"""Linear layers: dense ones, and SqueezeBERT's grouped 1-D convolution as an XLA convolution or as an einsum."""
+"""Linear layers: dense ones, and SqueezeBERT's grouped 1-D convolution."""
 
 import math
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -97,16 +97,14 @@ def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Arra
 class Grouped(nn.Module):
     """A grouped convolution (B,L,*I) -> (B,L',*O), where *O is `features`, with kernel (W,I/G,O) and bias (O).
 
-    The channel axes *I and *O are flattened to I and O channels. L' is as in `grouped_convolution`.
-    lowering: with "einsum", `grouped_einsum` computes windows of 1 with stride 1 and no padding. In all other cases,
-    `grouped_convolution` computes the output.
+    The channel axes *I and *O are flattened to I and O channels. L' is as in `grouped_convolution`. `grouped_einsum`
+    computes windows of 1 with stride 1 and no padding, which is faster.
     """
 
     features: tuple[int, ...]
     groups: int
     kernel_init: Callable
     dtype: jnp.dtype
-    lowering: Literal["einsum", "convolution"] = "einsum"
     window: int = 1
     stride: int = 1
     dilation: int = 1
@@ -125,7 +123,7 @@ class Grouped(nn.Module):
         kernel = parameter(self, "kernel", self.kernel_init, names, shape, Matrix(2, 1, self.groups))
         kernel = kernel.astype(self.dtype)
         bias = parameter(self, "bias", nn.initializers.zeros, ("group_out",), (outputs,))
-        if self.lowering == "einsum" and (self.window, self.stride, self.padding) == (1, 1, 0):
+        if (self.window, self.stride, self.padding) == (1, 1, 0):
             y_BLO = grouped_einsum(x_BLI, kernel, self.groups)
         else:
             y_BLO = grouped_convolution(x_BLI, kernel, self.groups, self.stride, self.dilation, self.padding)

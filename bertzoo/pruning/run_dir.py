@@ -14,7 +14,7 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train.experiment import Stage, total_steps
 
 # Config keys, or their beginnings, that may change during a run.
-FREE = ("run.", "mesh.", "compute.dtype", "compute.remat", "compute.grouped")
+FREE = ("run.", "mesh.", "compute.dtype", "compute.remat")
 
 
 class PartRun(NamedTuple):

@@ -99,13 +99,8 @@ class Golden:
 
 
 @cache
-def golden(kind: str, lowering: Any = "einsum") -> Golden:
-    return Golden(kind, Compute(grouped=lowering))
-
-
-VARIANTS = [*((kind, "einsum") for kind in KINDS), ("squeezebert", "convolution")]
-# test_models compares the two lowerings of groups.
-variants = pytest.mark.parametrize(("kind", "lowering"), quick(VARIANTS, *VARIANTS[:-1]))
+def golden(kind: str) -> Golden:
+    return Golden(kind, Compute())
 
 
 def assert_trees_close(ours: Any, theirs: dict[str, np.ndarray], scale: dict[str, float] | None = None) -> None:
@@ -122,9 +117,9 @@ def test_parameter_tree(kind: str) -> None:
     assert {path: leaf.shape for path, leaf in ours.items()} == {path: leaf.shape for path, leaf in theirs.items()}
 
 
-@variants
-def test_forward(kind: str, lowering: str) -> None:
-    g = golden(kind, lowering)
+@pytest.mark.parametrize("kind", KINDS)
+def test_forward(kind: str) -> None:
+    g = golden(kind)
     inputs = [g.batch[name] for name in ("input_ids", "token_type_ids", "attention_mask", "masked_positions")]
     output = jax.jit(g.objective.model.apply)({"params": g.params}, *inputs)
     theirs = g.tree("outputs")
@@ -139,10 +134,10 @@ def test_forward(kind: str, lowering: str) -> None:
         assert_close(getattr(output, name), theirs[name], name)
 
 
-@variants
-def test_training_step(kind: str, lowering: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_step(kind: str) -> None:
     """Loss and terms, and gradients: one test, so that the gradient is compiled once."""
-    g = golden(kind, lowering)
+    g = golden(kind)
     (loss, terms), gradients = jax.jit(jax.value_and_grad(g.loss, has_aux=True))(g.params)
     check_loss(g, loss, terms)
     check_gradients(g, gradients)

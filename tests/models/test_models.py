@@ -150,15 +150,6 @@ def test_training_and_evaluation_in_bfloat16_use_the_fast_form_of_products(confi
         assert len(dots) > 5 and set(dots) == {("bf16", "bf16", "f32")}, name
 
 
-def test_the_config_chooses_the_grouped_lowering():
-    batch = batch_of()
-    einsum, params = build(SqueezeBert(**SMALL))
-    convolution, _ = build(SqueezeBert(**SMALL), grouped="convolution")
-    np.testing.assert_allclose(loss(einsum, params, batch), loss(convolution, params, batch), rtol=1e-6)
-    assert "conv_general_dilated" in str(jax.make_jaxpr(lambda p: loss(convolution, p, batch))(params))
-    assert "conv_general_dilated" not in str(jax.make_jaxpr(lambda p: loss(einsum, p, batch))(params))
-
-
 def test_the_sentence_head_exists_only_if_configured():
     _, with_head = build(MODELS[0], "nsp")
     _, without = build(MODELS[0], "none")

@@ -1,4 +1,4 @@
-"""Grouped equals torch's Conv1d (tests/golden/grouped.npz), the equation in numpy, and its other lowering."""
+"""Grouped equals torch's Conv1d (tests/golden/grouped.npz) and the equation in numpy."""
 
 import json
 from collections.abc import Callable
@@ -31,13 +31,12 @@ def load(name: str) -> tuple[dict[str, int], dict[str, np.ndarray]]:
     return json.loads(str(tensors.pop("case"))), tensors
 
 
-def module(case: dict[str, int], lowering: Any = "convolution") -> Grouped:
+def module(case: dict[str, int]) -> Grouped:
     return Grouped(
         features=(case["out_channels"],),
         groups=case["groups"],
         kernel_init=nn.initializers.normal(),
         dtype=jnp.dtype("float32"),
-        lowering=lowering,
         window=case["kernel_size"],
         stride=case.get("stride", 1),
         dilation=case.get("dilation", 1),
@@ -71,12 +70,11 @@ def convolve(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray, case: dict[str
     return y
 
 
-@pytest.mark.parametrize("lowering", ["einsum", "convolution"])
 @pytest.mark.parametrize("name", CASES)
-def test_equals_torch(name: str, lowering: str) -> None:
+def test_equals_torch(name: str) -> None:
     """Output and gradients of x, kernel and bias; windows that the einsum cannot multiply go to the convolution."""
     case, tensors = load(name)
-    layer = module(case, lowering)
+    layer = module(case)
 
     def apply(x, kernel, bias):
         return layer.apply({"params": {"kernel": kernel, "bias": bias}}, x)
@@ -119,12 +117,11 @@ def test_parameters_have_the_documented_layout() -> None:
     assert shapes == {"kernel": (3, 8 // 2, 12), "bias": (12,)}
 
 
-@pytest.mark.parametrize("lowering", ["einsum", "convolution"])
-def test_axes_after_the_second_are_channels(lowering: str) -> None:
+def test_axes_after_the_second_are_channels() -> None:
     """Heads are read and written head-major, so that group g of G sees the g-th block of heads."""
     case, tensors = load("window1_groups4")
     params = {"kernel": tensors["kernel"], "bias": tensors["bias"]}
-    split = module(case, lowering).clone(features=(8, 7))
+    split = module(case).clone(features=(8, 7))
     y = np.asarray(split.apply({"params": params}, tensors["x"].reshape(*tensors["x"].shape[:2], 4, 6)))
     assert y.shape == (*tensors["y"].shape[:2], 8, 7)
     assert_close(y, tensors["y"].reshape(y.shape), "y", tolerance=TOLERANCE)
