@@ -10,7 +10,6 @@ from bertzoo.data.tokenizers.byte_bpe import ByteBpeTokenizer
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
 OPTIONS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
-FOREIGN = ("merges.txt", "vocab.json", "bpe.codes", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model")
 # These classes take all options from tokenizer.json; others read tokenizer_config.json and have the defaults below.
 GENERIC = {"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"}
 _FAMILIES = {
@@ -43,39 +42,6 @@ _NO_MORE = ("additional_special_tokens", "extra_special_tokens", "model_specific
 _LISTS = {"added_tokens_decoder?": dict | None, **{f"{name}?": list | dict | None for name in _NO_MORE}}
 _SAME = {"bos": "cls", "eos": "sep"}
 _TOKENS = ("pad", "unk", "cls", "sep", "mask")
-# Options of padding, truncation and the origin of files, which do not change the ids of a text.
-_IGNORED = {
-    "add_prefix_space",
-    "backend",
-    "clean_up_tokenization_spaces",
-    "from_slow",
-    "full_tokenizer_file",
-    "init_inputs",
-    "is_local",
-    "local_files_only",
-    "max_len",
-    "max_length",
-    "model_input_names",
-    "model_max_length",
-    "name_or_path",
-    "pad_to_multiple_of",
-    "pad_token_type_id",
-    "padding",
-    "padding_side",
-    "processor_class",
-    "spaces_between_special_tokens",
-    "special_tokens_map_file",
-    "split_special_tokens",
-    "stride",
-    "tokenizer_file",
-    "transformers_version",
-    "trim_offsets",
-    "truncation",
-    "truncation_side",
-    "truncation_strategy",
-    "use_fast",
-    "vocab_file",
-}
 
 
 def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
@@ -94,22 +60,18 @@ def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
     """Return tokenizer_class and the supported options of tokenizer_config.json.
 
-    kind: a key of `CLASSES`. Raises UserError naming an option that is unknown or not supported.
+    kind: a key of `CLASSES`. Other options are ignored. Raises UserError naming an option whose value is not
+    supported.
     """
     path = directory / OPTIONS
     options = read_table(path)
     check_class(options.get("tokenizer_class"), kind, path)
-    tokens = {f"{token}_token" for token in (*_TOKENS, *_SAME)}
-    known = DEFAULTS[kind].keys() | tokens | _IGNORED | {"tokenizer_class", "added_tokens_decoder", *_NO_MORE}
     for setting, value in options.items():
-        if setting in _FIXED[kind]:
-            if not any(value is ours or value == ours for ours in _FIXED[kind][setting]):
-                ours = _FIXED[kind][setting][0]
-                raise UserError(
-                    f"{path}: {setting} = {value!r} is not supported. Use a tokenizer with {setting} = {ours!r}."
-                )
-        elif setting not in known:
-            raise UserError(f"{path}: the option {setting} = {value!r} is unknown. Use a tokenizer without it.")
+        fixed = _FIXED[kind].get(setting)
+        if fixed and not any(value is one or value == one for one in fixed):
+            raise UserError(
+                f"{path}: {setting} = {value!r} is not supported. Use a tokenizer with {setting} = {fixed[0]!r}."
+            )
         if setting in DEFAULTS[kind] and not (
             isinstance(value, bool) or (value is None and setting == "strip_accents")
         ):
@@ -128,16 +90,6 @@ def check_class(name: Any, kind: str | None, path: Path) -> None:
         raise UserError(
             f"{path}: tokenizer_class = {name!r} is not supported {place}. Use one of {', '.join(sorted(known))}."
         )
-
-
-def check_foreign(directory: Path) -> None:
-    """Raise UserError if a directory holds a file of a tokenizer that is not supported, such as BPE's merges.txt."""
-    for name in FOREIGN:
-        if (directory / name).exists():
-            raise UserError(
-                f"{directory / name} belongs to another kind of tokenizer, which is not supported. Remove the "
-                "file if the model does not need it."
-            )
 
 
 def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], entire: Path) -> None:
@@ -164,7 +116,7 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
         return  # it reads the added tokens
     ids = {tokenizer.token(index): index for index in special.values()}
     for path, content, index in _added(directory, whole, entire):
-        if not isinstance(content, str) or ids.get(content) != index:
+        if not isinstance(content, str) or content not in ids or str(ids[content]) != str(index):
             known = ", ".join(f"{token} = {number}" for token, number in ids.items())
             raise UserError(
                 f"{path}: the added token {content!r} with id {index} is none of the supported ones: {known}. Use a "
@@ -176,14 +128,11 @@ def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[P
     """Return (file, text, id) of every token added to the vocabulary. whole, entire: as in `check_tokens`."""
     options, added = directory / OPTIONS, directory / ADDED
     decoder = read_table(options).get("added_tokens_decoder") or {}
-    try:
-        tokens = [(options, _content(value), int(index)) for index, value in decoder.items()]
-    except ValueError as error:
-        raise UserError(
-            f"{options} is damaged: the keys of added_tokens_decoder must be token ids. Download it again."
-        ) from error
-    tokens += [(added, content, index) for content, index in read_table(added).items()]
-    return tokens + [(entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []]
+    return [
+        *((options, _content(value), index) for index, value in decoder.items()),
+        *((added, content, index) for content, index in read_table(added).items()),
+        *((entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []),
+    ]
 
 
 def _content(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Read and write the tokenizer files of Hugging Face directories; turn SentencePiece models to `tokenizer.json`."""
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertzoo.conversion import tokenizer_options
 from bertzoo.conversion.pretrained import fits
-from bertzoo.core.documents import DocumentError, fitting
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.byte_bpe import ByteBpe, ByteBpeTokenizer
 from bertzoo.data.tokenizers.sentencepiece import (
@@ -22,8 +22,9 @@ from bertzoo.data.tokenizers.sentencepiece import (
     sentencepiece_library,
 )
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPiece, WordPieceTokenizer, read_entries
+from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPiece, WordPieceTokenizer
 
+_LOG = logging.getLogger(__name__)
 WHOLE, VOCABULARY, PIECES = ByteBpeTokenizer.file, "vocab.txt", "spiece.model"
 _BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
 _ALBERT = {**_BERT, "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[CLS]", "eos_token": "[SEP]"}
@@ -38,9 +39,6 @@ _WORDPIECE = {
     "model": {"vocab": {str: int}},
     "normalizer": {"lowercase?": bool, "strip_accents?": bool | None, "handle_chinese_chars?": bool},
 }
-_UNIGRAM = {"model": {"vocab": [(str, float)]}}
-_STEPS = {"type?": str, "normalizers?": [{"type": str}]}
-
 
 # Field numbers and a value of sentencepiece_model.proto.
 _TRAINER, _NORMALIZER = 2, 3
@@ -51,17 +49,13 @@ _CHARACTER_MAP = 2
 def read_tokenizer(directory: Path) -> Tokenizer | None:
     """Return the tokenizer of a Hugging Face directory, or None without tokenizer files.
 
-    Raises UserError naming a file that is damaged, contradicts another one, or needs an unsupported tokenizer.
+    As in transformers, tokenizer.json comes before vocab.txt; spiece.model comes before both. Raises UserError naming a
+    file that is damaged or needs an unsupported tokenizer.
     """
-    tokenizer_options.check_foreign(directory)
     pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
-    if pieces.is_file() and plain.is_file():
-        raise UserError(
-            f"{directory} holds both {PIECES} and {VOCABULARY}. Remove the file that the model does not use."
-        )
     whole = tokenizer_options.read_table(path, _WHOLE)
     if pieces.is_file():
-        tokenizer = _read_sentencepiece(directory, whole)
+        tokenizer = _config("sentencepiece", str(pieces), _options(directory, "sentencepiece")).load()
     elif whole.get("model", {}).get("type") == "BPE":
         tokenizer_options.read_options(directory, "byte_bpe")
         tokenizer = ByteBpe(path=str(path), vocab_size=1 << 31).load()
@@ -80,8 +74,14 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     return tokenizer
 
 
-def _options(directory: Path, kind: str) -> dict[str, Any]:
-    return tokenizer_options.DEFAULTS[kind] | tokenizer_options.read_options(directory, kind)
+def _options(directory: Path, kind: str, whole: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a tokenizer's options: those of tokenizer_config.json, else the defaults of its tokenizer_class.
+
+    whole: options of tokenizer.json, which are the defaults of a generic class (`GENERIC`).
+    """
+    saved = tokenizer_options.read_options(directory, kind)
+    generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
+    return {**(whole if whole and generic else tokenizer_options.DEFAULTS[kind]), **saved}
 
 
 def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
@@ -101,7 +101,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     for name, (value, ours) in supported.items():
         if value != ours:
             raise UserError(f"{path}: {name} = {value!r} is not supported. Use a tokenizer with {name} = {ours!r}.")
-    numbers = _fitting(whole, _WORDPIECE, path)["model"]["vocab"]
+    numbers = tokenizer_options.read_table(path, _WORDPIECE)["model"]["vocab"]
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
         raise UserError(
@@ -113,30 +113,11 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
     }
-    config = _agreed_config(directory, "wordpiece", "", options)
-    if (directory / VOCABULARY).is_file():
-        _check_same_entries(read_entries(str(directory / VOCABULARY)), entries, directory / VOCABULARY)
+    config = _config("wordpiece", "", _options(directory, "wordpiece", options))
+    if config.normalization != _config("wordpiece", "", options).normalization:
+        used = ", ".join(f"{name} = {value}" for name, value in config.normalization.items())
+        _LOG.warning(f"warning: {tokenizer_options.OPTIONS} overrides {path}, as in transformers: {used}")
     return WordPieceTokenizer(replace(config, vocab_size=max(len(entries), 6)), entries, str(path))
-
-
-def _fitting(part: dict[str, Any], pattern: Any, path: Path) -> dict[str, Any]:
-    try:
-        return fitting(part, pattern)
-    except DocumentError as error:
-        raise UserError(f"{path} is damaged: {error}. Download it again.") from error
-
-
-def _check_same_entries(plain: list[str], entries: list[str], path: Path) -> None:
-    if len(plain) != len(entries):
-        raise UserError(
-            f"{path} has {len(plain):,} entries, but {WHOLE} has {len(entries):,}. Remove the one that is not its."
-        )
-    for index, (first, second) in enumerate(zip(plain, entries, strict=True)):
-        if first != second:
-            raise UserError(
-                f"{path} and {WHOLE} disagree: entry {index} is {first!r} in {path.name} and {second!r} in {WHOLE}. "
-                "Remove the file that is not the model's."
-            )
 
 
 def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | SentencePiece:
@@ -145,45 +126,6 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
         return SentencePiece(path=path, vocab_size=size, lowercase=lowercase, strip_accents=not options["keep_accents"])
     strip, split = options["strip_accents"], options["tokenize_chinese_chars"]
     return WordPiece(path=path, vocab_size=size, lowercase=lowercase, strip_accents=strip, split_cjk=split)
-
-
-def _agreed_config(directory: Path, kind: str, path: str, options: dict[str, Any]) -> Any:
-    """Return the tokenizer config for tokenizer.json's `options`; raises UserError if tokenizer_config.json differs.
-
-    The two files must agree because transformers prefers the options in tokenizer_config.json. If an option is missing
-    there, transformers uses the default of the tokenizer_class or, for a generic class (`GENERIC`), tokenizer.json.
-    """
-    saved = tokenizer_options.read_options(directory, kind)
-    generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
-    config = _config(kind, path, options)
-    second = _config(kind, path, (options if generic else tokenizer_options.DEFAULTS[kind]) | saved)
-    for name, value in config.normalization.items():
-        if second.normalization[name] != value:
-            raise UserError(
-                f"{directory / WHOLE} and {tokenizer_options.OPTIONS} disagree: {name} is {value} in {WHOLE} and "
-                f"{second.normalization[name]} in {tokenizer_options.OPTIONS} (or by default). Edit one of the files."
-            )
-    return config
-
-
-def _read_sentencepiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
-    path, pieces = directory / WHOLE, directory / PIECES
-    if not path.is_file():
-        return _config("sentencepiece", str(pieces), _options(directory, "sentencepiece")).load()
-    model, normalizer = whole.get("model", {}), whole.get("normalizer") or {}
-    if model.get("type") != "Unigram":
-        raise UserError(
-            f"{path}: model.type = {model.get('type')!r} does not fit {PIECES}, only 'Unigram'. Use a unigram one."
-        )
-    _fitting(whole, _UNIGRAM, path)
-    _fitting(normalizer, _STEPS, path)
-    steps = {step.get("type") for step in [normalizer, *normalizer.get("normalizers", ())]}
-    options = {"do_lower_case": "Lowercase" in steps, "keep_accents": "StripAccents" not in steps}
-    tokenizer = _agreed_config(directory, "sentencepiece", str(pieces), options).load()
-    theirs = [(piece, float(score)) for piece, score in model["vocab"]]
-    if (different := describe_difference(tokenizer.contents, theirs)) is not None:
-        raise UserError(f"{pieces} and {WHOLE} disagree: {different}. Remove the file that is not the model's.")
-    return tokenizer
 
 
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
@@ -282,23 +224,6 @@ def pair_template(token_to_id: Callable[[str], int | None]) -> processors.Templa
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[(name, token_to_id(name)) for name in ("[CLS]", "[SEP]")],
     )
-
-
-def describe_difference(model: bytes, theirs: list[tuple[str, float]]) -> str | None:
-    """Describe the first difference between a SentencePiece model and tokenizer.json; None if they agree.
-
-    model: the serialised SentencePiece model.
-    theirs: (piece, score) of every entry of tokenizer.json.
-    """
-    ours = _pieces(sentencepiece_library().SentencePieceProcessor(model_proto=model))
-    if len(ours) != len(theirs):
-        return f"the SentencePiece model has {len(ours):,} entries and tokenizer.json has {len(theirs):,}"
-    for index, ((piece, score), (their_piece, their_score)) in enumerate(zip(ours, theirs, strict=True)):
-        if piece != their_piece:
-            return f"entry {index} is {piece!r} in the SentencePiece model and {their_piece!r} in tokenizer.json"
-        if abs(score - their_score) > 1e-4:
-            return f"the score of {piece!r} is {score} in the SentencePiece model and {their_score} in tokenizer.json"
-    return None
 
 
 def _pieces(processor: Any) -> list[tuple[str, float]]:

@@ -13,10 +13,9 @@ from safetensors.numpy import load_file, save_file
 from tiny_bert import convert
 from zoo import pretrained
 
-from bertzoo.conversion import huggingface, tensors, tokenizers
+from bertzoo.conversion import huggingface, tensors
 from bertzoo.core import memory
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.heads import (
     MaskedLanguageModel,
     NoHead,
@@ -215,16 +214,6 @@ def test_tensors_larger_than_memory_are_not_read(tmp_path, monkeypatch):
         tensors.read_safetensors(tmp_path / "model.safetensors")
     monkeypatch.setattr(memory, "machine_memory", lambda: (4000, 4000))
     assert tensors.read_safetensors(tmp_path / "model.safetensors")["w"].shape == (1000,)
-
-
-def test_a_vocabulary_that_is_not_utf8_beside_a_whole_tokenizer(tmp_path):
-    entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
-    tokenizer = WordPieceTokenizer(WordPiece(vocab_size=20), entries, "made up")
-    tokenizers.write_tokenizer(tokenizer, tmp_path, Bert(**SMALL))
-    assert tokenizers.read_tokenizer(tmp_path) is not None
-    (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
-    with pytest.raises(UserError, match=mentioning(tmp_path / "vocab.txt", "UTF-8")):
-        tokenizers.read_tokenizer(tmp_path)
 
 
 EMBEDDER = SentenceEmbedding(projection=5, activation="tanh")

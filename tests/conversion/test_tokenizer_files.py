@@ -153,7 +153,6 @@ def new(name: str, table: Any) -> tuple[str, Change]:
 
 
 MODEL = {"content": "model", "id": 6, **ADDED}
-SWAPPED = {word: number for number, word in enumerate([*WORDS[:5], "model", "a", *WORDS[7:]])}
 REFUSED: dict[str, tuple[tuple[str, Change], tuple]] = {
     "another mask": (options(mask_token="model"), ("tokenizer_config.json", "mask_token", "'model'", "'[MASK]'")),
     "another mask in full": (options(mask_token=MODEL), ("tokenizer_config.json", "mask_token", "'model'", "'[MASK]'")),
@@ -164,7 +163,6 @@ REFUSED: dict[str, tuple[tuple[str, Change], tuple]] = {
     "unknown in a map": (special(image_token="a"), ("image_token", "'a'")),
     "another class": (options(tokenizer_class="RobertaTokenizer"), ("tokenizer_class", "'RobertaTokenizer'")),
     "of pieces": (options(tokenizer_class="AlbertTokenizer"), ("'AlbertTokenizer'", "wordpiece")),
-    "a tagger": (options(word_tokenizer_type="mecab"), ("word_tokenizer_type", "'mecab'")),
     "no cutting": (options(do_basic_tokenize=False), ("do_basic_tokenize", False, True)),
     "whole words": (options(never_split=["a"]), ("never_split", "['a']", None)),
     "text for a bool": (options(do_lower_case="false"), ("do_lower_case", "'false'")),
@@ -174,12 +172,7 @@ REFUSED: dict[str, tuple[tuple[str, Change], tuple]] = {
     "a number": (options(added_tokens_decoder={"5": {"content": "[MASK]"}}), ("tokenizer_config.json", "'[MASK]'", 5)),
     "no decoder": (options(added_tokens_decoder=["a"]), ("tokenizer_config.json", "added_tokens_decoder")),
     "an added token": (whole("added_tokens", "append", value=MODEL), ("tokenizer.json", "'model'", "6")),
-    "BPE beside it": (new("merges.txt", {}), ("merges.txt", "kind")),
-    "other pieces": (new("sentencepiece.bpe.model", {}), ("sentencepiece.bpe.model", "kind")),
-    "two vocabularies": (new("spiece.model", {}), ("spiece.model", "vocab.txt")),
     "a gap": (whole("model", "vocab", "new", value=40), ("tokenizer.json", 20, 19)),
-    "a longer one": (whole("model", "vocab", "new", value=19), ("vocab.txt", 19, "tokenizer.json", 20)),
-    "a swapped one": (whole("model", "vocab", value=SWAPPED), ("entry 5", "'a'", "'model'")),
     "no vocabulary": (whole("model", "vocab", value=None), ("tokenizer.json", "model.vocab")),
     "unk_token": (whole("model", "unk_token", value="a"), ("model.unk_token", "'a'")),
     "long words": (whole("model", "max_input_chars_per_word", value=9), ("max_input_chars_per_word", 9)),
@@ -187,10 +180,6 @@ REFUSED: dict[str, tuple[tuple[str, Change], tuple]] = {
     "normalizer": (whole("normalizer", value={"type": "NFC"}), ("normalizer.type", "'NFC'")),
     "unclean": (whole("normalizer", "clean_text", value=False), ("normalizer.clean_text", False)),
     "words": (whole("pre_tokenizer", value={"type": "Whitespace"}), ("pre_tokenizer.type", "'Whitespace'")),
-    "cased": (options(do_lower_case=False), ("disagree", "lowercase", True)),
-    "cased alone": (whole("normalizer", "lowercase", value=False), ("disagree", "lowercase", False)),
-    "accents": (options(strip_accents=False), ("disagree", "strip_accents", True)),
-    "joined": (options(tokenize_chinese_chars=False), ("disagree", "split_cjk", True)),
 }
 
 
@@ -224,22 +213,10 @@ def test_settings_that_would_change_ids_raise(case: str, good: Path):
 
 
 REFUSED_PIECES: dict[str, tuple[tuple[str, Change], tuple]] = {
-    "another entry": (whole("model", "vocab", 9, value=["new", -2.0]), ("disagree", "entry 9", "'new'")),
-    "an entry more": (
-        whole("model", "vocab", "append", value=["new", -2.0]),
-        ("spiece.model", "tokenizer.json", "entries"),
-    ),
-    "no pieces": (whole("model", "vocab", value=None), ("tokenizer.json", "model.vocab")),
-    "WordPiece": (whole("model", "type", value="WordPiece"), ("model.type", "'WordPiece'", "spiece.model")),
-    "lower case": (whole("normalizer", "normalizers", value=[{"type": "StripAccents"}]), ("lowercase", False)),
-    "accents": (whole("normalizer", "normalizers", value=[{"type": "Lowercase"}]), ("strip_accents", False)),
-    "cased": (options(do_lower_case=False), ("disagree", "lowercase", True)),
-    "kept": (options(keep_accents=True), ("disagree", "strip_accents", True)),
     "spaces": (options(remove_space=False), ("remove_space", False, True)),
     "sampling": (options(sp_model_kwargs={"alpha": 0.1}), ("sp_model_kwargs", "'alpha'", None)),
     "of words": (options(tokenizer_class="BertTokenizer"), ("'BertTokenizer'", "sentencepiece")),
     "another unknown": (options(unk_token="[UNK]"), ("unk_token", "'[UNK]'", "'<unk>'")),
-    "of words alone": (options(strip_accents=True), ("option", "strip_accents", True)),
 }
 
 
@@ -279,20 +256,6 @@ def test_other_spellings_are_carried(tmp_path):
     assert (table["pad_token"], table["unk_token"]) == ("[PAD]", "[UNK]")
     ours, theirs = tokenizers.read_tokenizer(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert ours is not None and theirs.get_vocab_size() == ours.vocab_size and theirs.token_to_id("[PAD]") == 0
-
-
-@pytest.mark.parametrize(("shift", "piece"), [(0.0, "a"), (1.0, "a"), (100.0, "a"), (-100.0, "9,"), (1.0, "9,")])
-def test_scores_are_compared(shift: float, piece: str, tmp_path):
-    write_pieces(tmp_path, trained("<pad>", "<unk>"))
-    table = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    entry = next(entry for entry in table["model"]["vocab"] if entry[0].endswith(piece))
-    entry[1] -= shift
-    dump(tmp_path / "tokenizer.json", table)
-    if shift == 0:
-        assert tokenizers.read_tokenizer(tmp_path) is not None
-    else:
-        with pytest.raises(UserError, match=mentioning("disagree", "score")):
-            tokenizers.read_tokenizer(tmp_path)
 
 
 def numbers() -> bytes:
@@ -351,6 +314,37 @@ def test_settings_without_a_vocabulary_raise(good: Path):
         (good / name).unlink()
     with pytest.raises(UserError, match=mentioning("tokenizer_config.json", "tokenizer.json", "vocab.txt", "spiece")):
         tokenizers.read_tokenizer(good)
+
+
+OVERRIDES: dict[str, tuple[tuple[str, Change], tuple[bool, bool | None, bool]]] = {
+    "cased": (options(do_lower_case=False), (False, None, True)),
+    "cased in tokenizer.json alone": (whole("normalizer", "lowercase", value=False), (True, None, True)),
+    "accents": (options(strip_accents=False), (True, False, True)),
+    "joined": (options(tokenize_chinese_chars=False), (True, None, False)),
+}
+
+
+@pytest.mark.parametrize("case", OVERRIDES)
+def test_tokenizer_config_overrides_tokenizer_json_as_in_transformers(case: str, good: Path, caplog):
+    (name, change), setting = OVERRIDES[case]
+    dump(good / name, change(json.loads((good / name).read_text(encoding="utf-8"))))
+    assert ids(tokenizers.read_tokenizer(good)) == reference(*setting).encode(TEXT).ids
+    (line,) = caplog.messages
+    assert mentions(line, good / "tokenizer.json", f"lowercase = {setting[0]}", f"split_cjk = {setting[2]}")
+
+
+def test_the_first_of_the_vocabularies_is_read(good: Path, pieces: bytes):
+    (good / "vocab.txt").write_text("other\n")
+    assert ids(tokenizers.read_tokenizer(good)) == reference(True, None, True).encode(TEXT).ids
+    (good / "tokenizer_config.json").unlink()
+    (good / "special_tokens_map.json").unlink()
+    (good / "tokenizer.json").unlink()
+    write_pieces(good, pieces)
+    expected = ids(tokenizers.read_tokenizer(good))
+    table = json.loads((good / "tokenizer.json").read_text(encoding="utf-8"))
+    table["model"]["vocab"][9][0] = "other"
+    dump(good / "tokenizer.json", table)
+    assert ids(tokenizers.read_tokenizer(good)) == expected
 
 
 def test_the_verb_carries_a_cased_tokenizer(tmp_path):
