@@ -9,6 +9,7 @@ from bertzoo.core import config as loader
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import KINDS
 
+_CONFIG = "config.json"
 _COUNTS = ("num_labels", "_num_labels")
 _MOST_LABELS = 1_000_000
 
@@ -42,8 +43,8 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
             value = attribute.values[value]
         elif isinstance(value, list | tuple):  # a model config has lists for layers that differ
             raise UserError(
-                f"{origin}: {attribute.theirs} = {value!r} differs between layers, which bertzoo does not support. "
-                "Use a model with one value."
+                f"{origin}: {attribute.theirs} = {value!r} differs between layers, but this format has one value for "
+                "all. Use a model with one value."
             )
         if fields.setdefault(attribute.ours, value) != value:
             first = next(a.theirs for a in family.attributes if a.ours == attribute.ours)
@@ -143,7 +144,7 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
     """
     key = head_key(head)
     layout = family.heads[key]
-    reasons = [family.unsupported(model, key)]
+    check_expressible(layout.architecture, family.unsupported(model, key))
     attributes: dict[str, Any] = {
         "architectures": [layout.architecture],
         "model_type": family.model_type,
@@ -151,21 +152,12 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
     }
     for attribute in family.attributes:
         value = getattr(model, attribute.ours)
-        if isinstance(value, tuple):
-            reasons.append(f"that class has one {attribute.theirs} for all layers, not {', '.join(map(str, value))}")
-        if attribute.values:
-            theirs = next((theirs for theirs, ours in attribute.values.items() if ours == value), None)
-            reasons.append(None if theirs else f"that class has no {attribute.theirs} for {attribute.ours} = {value}")
-            value = theirs
-        attributes[attribute.theirs] = value
+        attributes[attribute.theirs] = next((name for name, ours in attribute.values.items() if ours == value), value)
     attributes |= family.write_more(model)
-    reasons += [
-        f"that class supports only {name} = {value}, not {attributes[name]}"
-        for name, value in family.fixed.items()
-        if attributes.get(name, value) != value
-    ]
-    check_expressible(layout.architecture, next(filter(None, reasons), None))
-    again = read_model_config(family, attributes, layout.architecture)
+    try:
+        again = read_model_config(family, attributes, _CONFIG)
+    except UserError as error:
+        raise Inexpressible(f"Hugging Face's {layout.architecture} cannot represent this model: {error}") from error
     for field in dataclasses.fields(model):
         value, theirs = getattr(model, field.name), getattr(again, field.name)
         if value != theirs:
@@ -175,16 +167,14 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
                     "--leak_padding to accept the difference, or use --to=pytorch, which writes an equal PyTorch model."
                 )
             check_expressible(layout.architecture, f"that class has {field.name} = {theirs}, not {value}")
-    if reason := _unsupported_head(family, layout.dropout, model, head):
-        raise UserError(
-            f"Hugging Face's {layout.architecture} cannot have this head: {reason}. Use --to=pytorch instead."
-        )
     if layout.dropout is not None and layout.dropout in family.dropouts:
         # A default of None means the model's own rate.
         default, rate = family.dropouts[layout.dropout], head.dropout
         attributes[layout.dropout] = None if default is None and rate == model.dropout else rate
     if hasattr(head, "pooling") and family.poolings:
-        attributes["classifier_pooling"] = {ours: theirs for theirs, ours in family.poolings.items()}[head.pooling]
+        attributes["classifier_pooling"] = next(
+            (theirs for theirs, ours in family.poolings.items() if ours == head.pooling), head.pooling
+        )
     if labels := getattr(head, "labels", None):
         attributes["id2label"] = {str(index): label for index, label in enumerate(labels)}
         attributes["label2id"] = {label: index for index, label in enumerate(labels)}
@@ -192,6 +182,13 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
         attributes["problem_type"] = problem
     if thresholds := getattr(head, "thresholds", None):
         attributes["thresholds"] = [*thresholds]  # transformers ignores them
+    back = read_head_config(family, key, model, attributes, head.pooler, _CONFIG)
+    for name in ("dropout", "pooling", "hidden", "input_dropout"):
+        if (value := getattr(head, name, None)) != (theirs := getattr(back, name, None)):
+            raise UserError(
+                f"Hugging Face's {layout.architecture} cannot have this head: in that class, the head has {name} = "
+                f"{theirs}, not {value}. Use --to=pytorch instead."
+            )
     return attributes
 
 
@@ -199,20 +196,3 @@ def check_expressible(architecture: str, reason: str | None) -> None:
     """Raise Inexpressible if there is a `reason` why Hugging Face's class `architecture` cannot represent our model."""
     if reason:
         raise Inexpressible(f"Hugging Face's {architecture} cannot represent this model: {reason}")
-
-
-def _unsupported_head(family: Family, dropout: str | None, model: Any, head: Any) -> str | None:
-    rate = getattr(head, "dropout", 0.0)
-    if dropout not in family.dropouts:  # the model's own rate, or none
-        expected = model.dropout if dropout else 0.0
-        if rate != expected:
-            return f"in that class, the head's dropout can only be {expected}, not {rate}"
-    if (pooling := getattr(head, "pooling", "first")) not in ("first", *family.poolings.values()):
-        return f"in that class, the head reads the first token, not pooling = {pooling}"
-    if getattr(head, "hidden", None) is not None:
-        if head.hidden != (hidden := family.hidden_of(head.kind, model)):
-            return f"in that class, the head has hidden = {hidden}, not {head.hidden}"
-        expected = rate if family.input_dropout else 0.0
-        if getattr(head, "input_dropout", expected) != expected:
-            return f"in that class, the head's input_dropout can only be {expected}, not {head.input_dropout}"
-    return None
