@@ -1,7 +1,7 @@
 """The config of a fine-tuning run."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import KINDS, SentenceEmbedding
@@ -82,6 +82,8 @@ class Finetune:
     The option --from names the model. Batches are padded to at most `buckets` different lengths, none above max_length
     tokens.
     """
+
+    RETIRED: ClassVar[dict[str, Any]] = {"quantise": "none"}
 
     kind: Literal["finetune"] = "finetune"  # the kind of config
     task: str = ""  # a task of GLUE, squad1, squad2, or own
