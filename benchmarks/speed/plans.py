@@ -89,7 +89,7 @@ def recipe_of(name: str) -> Recipe:
         return loader.load(config_class(config), [config], [])
     pruning = loader.load(Prune, [config], [])
     # As if no cut made the model smaller. Scores train as many values as the fine-tuning in this estimate.
-    return pruning.scoring_recipe(pruning.model) if part == "weigh" else pruning.distillation_recipe(pruning.model)
+    return pruning.scoring_recipe(pruning.model) if part == "weigh" else pruning.tuning_recipe(pruning.model)
 
 
 def for_slices() -> list[str]:

@@ -341,7 +341,7 @@ def plan_pruning(recipe: "Prune", topology: str, price: float | None = None) -> 
     """
     from bertzoo.planning import estimate
 
-    parts = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.distillation_recipe(recipe.model)}
+    parts = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.tuning_recipe(recipe.model)}
     plans = {name: estimate.plan(part, topology, compile_steps=False, price=price) for name, part in parts.items()}
     note = f"{recipe.cut.iterations} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"
     return estimate.join_plans(plans, recipe.cut.iterations, note)

@@ -29,11 +29,9 @@ from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure, declare, resized
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import load_model, training, warm_start
-from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.trackers import Tracker
-from bertzoo.runs.transfer import read_teacher
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.checkpoint import restore_params
@@ -81,7 +79,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         mesh = sharding.make_mesh(recipe.mesh)
         training.prepare(recipe.run, run)
         check_devices(recipe, mesh)
-        tuned = recipe.distillation_recipe(recipe.model)
+        tuned = recipe.tuning_recipe(recipe.model)
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
         training.check_experiment(built, tuned.compute)
         pruning = Pruning(recipe, run, path, record, mesh, options)
@@ -93,7 +91,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         for iteration in unfinished:
             # 1. Train prune vectors, keep the elements that fit this iteration's budget, and cut the others.
             model, start = pruning.smaller_model(iteration, corpus)
-            # 2. Train the smaller model, which the unpruned one may teach.
+            # 2. Train the smaller model.
             pruning.tune(iteration, corpus, model, start)
         # 3. Write the last iteration's model.
         model = pruning.finish()
@@ -166,13 +164,9 @@ class Pruning:
     def tune(self, iteration: int, corpus: Corpus, model: Model, start: WarmStart | None) -> None:
         """Train an iteration's model after the cut; raises the errors of `train.loop.run`."""
         recipe, part = self.recipe, self.run.tuning(self.recipe, iteration)
-        tuning = recipe.distillation_recipe(model)
+        tuning = recipe.tuning_recipe(model)
         built = self._build(part, tuning)
         _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
-        if isinstance(tuning, Transfer):
-            unpruned = read_teacher(self.origin, tuning, built, self.run.path)
-            self.run.check_same_model("from", self.record, unpruned.record)
-            start = replace(unpruned, params={} if start is None else start.params)
         self._train_part(part, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)
 
     def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:

@@ -10,12 +10,12 @@ from typing import Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Model
-from bertzoo.objectives import Knowledge, Replaced
+from bertzoo.objectives import Replaced
 from bertzoo.pruning.choose import choose, uniform
 from bertzoo.pruning.costs import Cost, Flops, Target
 from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
 from bertzoo.pruning.structure import LETTERS, Structure, cuttable
-from bertzoo.runs.configs import NoLayerTransfer, Pretrain, StrategyStages, TrainingConfig, Transfer, check_tables
+from bertzoo.runs.configs import Pretrain, StrategyStages, TrainingConfig, check_tables
 from bertzoo.train.experiment import Stage
 from bertzoo.train.optim import AdamW, Optimizer, Schedule
 
@@ -133,26 +133,6 @@ class Scoring(StrategyStages):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Teaching:
-    """The config table [teaching]: distillation from the unpruned model in the stages after a cut."""
-
-    # share of the true token in the labels; the rest is the unpruned model's prediction; 1: no teacher
-    ground_truth: float = 1.0
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"  # number format of the teacher
-
-    def __post_init__(self):
-        if not 0 <= self.ground_truth <= 1:
-            raise ConfigError(
-                f"ground_truth = {self.ground_truth} is not a share between 0 and 1. Use 1 for no distillation."
-            )
-
-    @property
-    def enabled(self) -> bool:
-        """Whether there is a teacher."""
-        return self.ground_truth < 1
-
-
-@dataclass(frozen=True, kw_only=True)
 class Prune(TrainingConfig):
     """A pruning run; a TOML file holds `seed` and one table for each other field."""
 
@@ -163,7 +143,6 @@ class Prune(TrainingConfig):
     weigh: Scoring  # the stage that scores the elements
     optimizer: Optimizer  # the update rule of the stages after a cut
     tuning: tuple[Stage, ...]  # stages after every cut; at least one
-    teaching: Teaching = field(default_factory=Teaching)  # distillation in these stages
 
     def __post_init__(self):
         if not self.tuning:
@@ -184,11 +163,6 @@ class Prune(TrainingConfig):
                         f'{letter} cannot be cut under objective.kind = "replaced", whose generator reads the same '
                         f"embedding. Leave {letter} out of cut.dimensions."
                     )
-            if self.teaching.enabled:
-                raise ConfigError(
-                    f"teaching.ground_truth = {self.teaching.ground_truth} turns on distillation, which does not fit "
-                    'objective.kind = "replaced". Remove teaching.ground_truth.'
-                )
 
     @property
     def _places(self) -> list[int]:
@@ -223,28 +197,8 @@ class Prune(TrainingConfig):
         return self._pretrain(model, self.weigh.optimizer, (self.weigh.stage(),))
 
     def tuning_recipe(self, model: Model) -> Pretrain:
-        """Return the recipe of the training after a cut ([[tuning]]), without a teacher."""
+        """Return the recipe of the training after a cut ([[tuning]])."""
         return self._pretrain(model, self.optimizer, self.tuning_stages)
-
-    def distillation_recipe(self, model: Model) -> Pretrain | Transfer:
-        """Return the recipe of the training after a cut ([[tuning]]).
-
-        This is a Transfer from the unpruned model if `teaching` is enabled, else the result of `tuning_recipe`.
-        Replaced token detection never has a teacher.
-        """
-        if not self.teaching.enabled or isinstance(self.objective, Replaced):
-            return self.tuning_recipe(model)
-        share, dtype = self.teaching.ground_truth, self.teaching.dtype
-        return Transfer(
-            **self._shared(model),
-            teacher=self.model,
-            teacher_objective=self.objective,
-            objective=self.objective,
-            knowledge=Knowledge(ground_truth=share, copy=False, dropout=True, dtype=dtype),
-            transfer=NoLayerTransfer(),
-            optimizer=self.optimizer,
-            distillation=self.tuning_stages,
-        )
 
     def choose_kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
         """Return {dimension: indices to keep}. whole: sizes of the unpruned model.

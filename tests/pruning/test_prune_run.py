@@ -146,29 +146,6 @@ def test_a_run_stopped_in_any_phase_resumes_to_the_same_state(finished, folder, 
 
 
 @pytest.mark.slow
-def test_a_distilled_fine_tuning_resumes_to_the_same_state(folder, tmp_path, monkeypatch):
-    """The run stops in its first step, and resumes from the same URL; one iteration meets its budget."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    url = f"file://{folder / 'unpruned'}"
-    begin = [f"--from={url}", "--teaching.ground_truth=0.5", "--cut.iterations=1"]
-    assert prune(folder, tmp_path / "whole", *begin) == 0
-    original, done = loop._due, []
-
-    def due(job, step, stage_end):
-        done.append(step)
-        if len(done) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return original(job, step, stage_end)
-
-    monkeypatch.setattr(loop, "_due", due)
-    assert prune(folder, tmp_path / "run", *begin) == 3
-    assert prune(folder, tmp_path / "run", *begin) == 0
-    assert len(done) == 4 and json.loads((tmp_path / "run" / "run.json").read_text())["from"]["path"] == url
-    one, other = (load_model.read_model(tmp_path / name).params for name in ("run", "whole"))
-    chex.assert_trees_all_equal(one, other)
-
-
-@pytest.mark.slow
 def test_a_finished_run_does_nothing_again(finished, folder, capsys, monkeypatch):
     monkeypatch.setattr(loop, "run", lambda job: pytest.fail("it trains"))
     assert prune(folder, finished) == 0
@@ -228,7 +205,6 @@ def test_changes_that_a_resumed_run_rejects(finished, folder, tmp_path, capsys):
         (["--tuning.0.carry=all"], ('tuning.0.carry="all"',)),
         (["--tuning.0.max_length=40"], ("tuning.0.max_length = 40", "model.max_positions = 32")),
         (["--weigh.max_length=40"], ("weigh.max_length = 40", "model.max_positions = 32")),
-        (["--teaching.ground_truth=2"], ("ground_truth = 2.0", "share")),
         (["--objective.kind=replaced", '--cut.dimensions=["h"]'], ("h cannot", 'objective.kind = "replaced"')),
         (["--model.layers=2"], ("model.layers", " 1 ", " 2 ")),
         (["--objective.sentence=sop"], ("sentence_head", "objective")),

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("one_device")
         ["--weigh.penalty=proximal", "--weigh.gamma=2"],
         ["--target.kind=flops", "--target.share=0.6", "--target.length=16"],
         ["--cut.multiples.f=8", "--cut.multiples.h=4", "--cut.iterations=1"],
-        ["--teaching.ground_truth=0.5"],
         ['--cut.dimensions=["h"]'],
         ["--run.evaluate_every=1", "--run.keep_best=1"],
     ],
@@ -46,9 +45,6 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
         assert mentions(said, *(f"{found['multiples'][key]:.1%}" for key in ("weight", "weight_without")))
     if "--target.kind=flops" in options:
         check_weighed_by_operations(folder, run, options, capsys)
-    if "--teaching.ground_truth=0.5" in options:
-        lines = (layout.part(run, 1, "tune") / "metrics.jsonl").read_text()
-        assert "teacher_mlm_loss" in lines and "distillation_loss" in lines
     assert re.search(r"( [hfakv] \d+%)+  [a-z ]+( [hfakv] \d+%)+  lr", said) and load_model.read_model(run).params
 
 
