@@ -95,7 +95,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
             pruning.tune(iteration, corpus, model, start)
         # 3. Write the last iteration's model.
         model = pruning.finish()
-    return PruneResult(pruning.cost_of(model), pruning.whole, pruning.budget, run.model)
+    return PruneResult(pruning.cost_of(model), pruning.whole, pruning.budget, run.path / layout.MODEL)
 
 
 @dataclass
@@ -139,12 +139,12 @@ class Pruning:
     def unfinished(self) -> list[int]:
         """The numbers of the iterations that are still to run, from 1."""
         iterations = range(1, self.recipe.cut.iterations + 1)
-        return [number for number in iterations if not self.run.tuning(self.recipe, number).finished]
+        return [number for number in iterations if not self.run.part(self.recipe, number, "tune").finished]
 
     def start_trackers(self, stack: ExitStack) -> None:
         """Start the trackers of a new run's first training, whose login may fail, before the text is tokenised."""
         if self.record is None:
-            part = self._directory(self.run.scoring(self.recipe, 1))
+            part = self._directory(self.run.part(self.recipe, 1, "weigh"))
             recipe = self.recipe.scoring_recipe(self.recipe.model)
             self._trackers[part.path] = training.start_trackers(recipe, part, stack)
 
@@ -158,12 +158,12 @@ class Pruning:
 
     def smaller_model(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart | None]:
         """Return an iteration's model after the cut and its initial parameters; None if its training has begun."""
-        part = self.run.tuning(self.recipe, iteration).run
+        part = self.run.part(self.recipe, iteration, "tune").run
         return (part.load().model, None) if part.latest() is not None else self._cut(iteration, corpus)
 
     def tune(self, iteration: int, corpus: Corpus, model: Model, start: WarmStart | None) -> None:
         """Train an iteration's model after the cut; raises the errors of `train.loop.run`."""
-        recipe, part = self.recipe, self.run.tuning(self.recipe, iteration)
+        recipe, part = self.recipe, self.run.part(self.recipe, iteration, "tune")
         tuning = recipe.tuning_recipe(model)
         built = self._build(part, tuning)
         _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
@@ -177,7 +177,7 @@ class Pruning:
         if iteration == 1:
             model, source = self.recipe.model, self.unpruned
         else:
-            before = self.run.tuning(self.recipe, iteration - 1).run
+            before = self.run.part(self.recipe, iteration - 1, "tune").run
             model = before.load().model
             source = self._read(before.path, model)
         structure = structure_of(self.recipe, model)
@@ -226,7 +226,7 @@ class Pruning:
 
         The run logs the share of elements that `choose_kept` would keep.
         """
-        recipe, part = self.recipe, self.run.scoring(self.recipe, iteration)
+        recipe, part = self.recipe, self.run.part(self.recipe, iteration, "weigh")
         settings = recipe.weigh
         inner = recipe.objective.build(model, recipe.compute)
         objective = PruneObjective(inner, structure, betas(structure, cost), settings.gamma, settings.gates)
@@ -292,14 +292,14 @@ class Pruning:
 
     def finish(self) -> Model:
         """Write the pruned model, unless it exists, and a config to train it further; return the model's config."""
-        last = self.run.tuning(self.recipe, self.recipe.cut.iterations).run
-        model = last.load().model
+        last = self.run.part(self.recipe, self.recipe.cut.iterations, "tune").run
+        model, directory = last.load().model, self.run.path / layout.MODEL
 
         def write() -> None:
             recipe = config.dump(self.recipe.tuning_recipe(model))
             atomic.write_bytes(self.run.path / layout.RECIPE, recipe.encode())
-            atomic.remove_leftovers(self.run.model)
-            if (self.run.model / load_model.MODEL).is_file():
+            atomic.remove_leftovers(directory)
+            if (directory / load_model.MODEL).is_file():
                 return
             tuned = load_model.read_model(last.path)
             trained = {name: value for name, value in tuned.source.items() if name in ("step", "sentence", "language")}
@@ -309,7 +309,7 @@ class Pruning:
                 **inherited(self.run.origin("from") or {}),
                 **trained,
             }
-            with atomic.new_directory(self.run.model) as temporary:
+            with atomic.new_directory(directory) as temporary:
                 load_model.write_model(replace(tuned, source=source), temporary)
 
         hosts.share("the pruned model", write)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
@@ -33,25 +33,12 @@ class PartRun(NamedTuple):
 class PruneDirectory(RunDirectory):
     """The directory of a pruning run, whose checkpoints are in the directories of its training runs."""
 
-    def scoring(self, recipe: Prune, iteration: int) -> PartRun:
-        """Return the training run of an iteration's prune vectors; iterations count from 1."""
-        first = (iteration - 1) * (1 + len(recipe.tuning))
-        return PartRun(RunDirectory(layout.part(self.path, iteration, "weigh")), first, (recipe.weigh.stage(),))
-
-    def tuning(self, recipe: Prune, iteration: int) -> PartRun:
-        """Return the training run that fine-tunes after an iteration's cut; iterations count from 1."""
-        first = (iteration - 1) * (1 + len(recipe.tuning)) + 1
-        return PartRun(RunDirectory(layout.part(self.path, iteration, "tune")), first, recipe.tuning_stages)
-
-    @property
-    def model(self) -> Path:
-        """Path of the pruned model; nothing exists there until the model is complete."""
-        return self.path / layout.MODEL
-
-    @property
-    def table(self) -> Path:
-        """Path of the run's copy of the latency table."""
-        return self.path / layout.TABLE
+    def part(self, recipe: Prune, iteration: int, name: Literal["weigh", "tune"]) -> PartRun:
+        """Return a training run of an iteration, of its prune vectors or after its cut (see `layout.part`)."""
+        run, first = RunDirectory(layout.part(self.path, iteration, name)), (iteration - 1) * (1 + len(recipe.tuning))
+        if name == "weigh":
+            return PartRun(run, first, (recipe.weigh.stage(),))
+        return PartRun(run, first + 1, recipe.tuning_stages)
 
     def latest(self) -> int | None:
         """Return the sum of the training runs' newest checkpoint steps, or None without a checkpoint."""
@@ -62,7 +49,7 @@ class PruneDirectory(RunDirectory):
         """Return a line for each key of the config that changed since the run began.
 
         Raises ConfigError if the directory holds another kind of run. After the first checkpoint, raises ConfigError
-        also for a changed latency table, and for a changed key that starts with no entry of FREE.
+        also for a changed key that starts with no entry of FREE.
         """
         if not self.config.exists():
             return []
@@ -71,32 +58,22 @@ class PruneDirectory(RunDirectory):
         changed = config.difference(config.load(Prune, [self.config]), recipe)
         if self.latest() is not None:
             config.reject(self.name, [line for line in changed if not line.startswith(FREE)])
-        if isinstance(recipe.target, Latency) and self._has_table():
-            source = Path(recipe.target.table)
-            if source.is_file() and source.read_bytes() != self.table.read_bytes():
-                raise ConfigError(
-                    f"{source} differs from {self.table}, the table that {self.name} started with. Restore {source} "
-                    "or use a different --run_dir."
-                )
         return changed
 
     def begin(self, recipe: Prune) -> None:
-        """Write the config and, for a budget in milliseconds, a copy of the latency table."""
+        """Write the config and, before the first checkpoint of a run under a budget in milliseconds, copy its table."""
         self.write_config(recipe)
-        if isinstance(recipe.target, Latency):
-            atomic.write_bytes(self.table, Path(recipe.target.table).read_bytes())
+        if isinstance(recipe.target, Latency) and self.latest() is None:
+            atomic.write_bytes(self.path / layout.TABLE, Path(recipe.target.table).read_bytes())
 
     def target(self, recipe: Prune) -> Target:
         """Return the recipe's target.
 
         After the first checkpoint, a target in milliseconds has the run's copy of the latency table as its `table`.
         """
-        if isinstance(recipe.target, Latency) and self._has_table():
-            return replace(recipe.target, table=str(self.table))
+        if isinstance(recipe.target, Latency) and self.latest() is not None:
+            return replace(recipe.target, table=str(self.path / layout.TABLE))
         return recipe.target
-
-    def _has_table(self) -> bool:
-        return self.latest() is not None and self.table.is_file()
 
     def record(self, iteration: int, cut: dict[str, Any]) -> None:
         """Write the record of an iteration's cut (`ledger.cut_record`) as JSON."""

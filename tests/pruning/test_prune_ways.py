@@ -8,7 +8,6 @@ import pytest
 from latencies import planted
 from messages import mentions
 from prunable import MODEL, SHAPE, WEIGH, cuts, prune, size, written
-from test_pretrain import error
 
 from bertzoo.cli.main import main
 from bertzoo.pruning import layout
@@ -79,8 +78,7 @@ def test_an_iteration_without_a_cut_is_logged(folder, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     model, run, path = load_model.read_model(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
-    document = planted(model).document()
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(planted(model).document()))
     options = ["--target.kind=latency", f"--target.table={path}", "--target.share=0.9", '--cut.dimensions=["f"]']
     assert prune(folder, run, f"--from={folder / 'unpruned'}", *options) == 0
     found, said = cuts(run)[-1], capsys.readouterr().err
@@ -93,10 +91,6 @@ def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     assert prune(folder, run, *options) == 0  # which keeps a copy
     shutil.rmtree(run / layout.MODEL)
     assert prune(folder, run, *options) == 0 and (run / layout.MODEL).is_dir()
-    capsys.readouterr()
-    path.write_text(json.dumps(document | {"machine": "another"}))
-    said = error(capsys, "prune", str(folder / "prune.toml"), f"--run_dir={run}", *options)
-    assert mentions(said, path, run / layout.TABLE, "--run_dir")
 
 
 @pytest.mark.slow
