@@ -65,25 +65,6 @@ def removed(weights: Weights, kept: Kept) -> float:
     return float(sum(weight.sum() - weight[kept[name]].sum() for name, weight in weights.items()))
 
 
-def multiples_record(cost: Cost, weights: Weights, kept: Kept, without: Kept) -> dict[str, float]:
-    """Compare a cut with the cut that the run would make without [cut.multiples].
-
-    weights: {dimension: weights of its elements}; a weight is an element's cost times its prune factor, without sign.
-    kept: {dimension: indices of the elements that stay in the model after the cut}.
-    without: {dimension: indices of the elements that would remain without multiples}.
-
-    Returns the model's costs after the two cuts, `after` and `after_without`, and the shares of the total weight that
-    the cuts remove, `weight` and `weight_without`.
-    """
-    whole = float(sum(weight.sum() for weight in weights.values()))
-    return {
-        "after": cost(_sizes(kept)),
-        "after_without": cost(_sizes(without)),
-        "weight": removed(weights, kept) / whole,
-        "weight_without": removed(weights, without) / whole,
-    }
-
-
 def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
     """Return {"h_stays": …, …}: for each letter (`structure.LETTERS`), the share of its elements that a cut keeps."""
     shares = {}
@@ -121,11 +102,6 @@ def describe(cut: Mapping[str, Any]) -> list[str]:
     for letter, saved in cut["saved"].items():
         before, after = (_range(cut["sizes"][when], letter) for when in ("before", "after"))
         lines.append(f"  {letter}  {before} -> {after} saves {amount(saved)}")
-    if multiples := cut.get("multiples"):
-        lines.append(
-            f"  with multiples: {amount(multiples['after'])} {unit} and {multiples['weight']:.1%} of the weight cut; "
-            f"without: {amount(multiples['after_without'])} and {multiples['weight_without']:.1%}"
-        )
     return lines
 
 

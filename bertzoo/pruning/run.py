@@ -21,7 +21,6 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
 from bertzoo.pruning import layout, ledger
-from bertzoo.pruning.choose import choose
 from bertzoo.pruning.costs import Cost, Target, betas
 from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
 from bertzoo.pruning.run_dir import PartRun, PruneDirectory
@@ -200,12 +199,12 @@ class Pruning:
             vectors = _arrays({name: gates.vector(leaf, None) for name, leaf in named(trained).items()})
             fallen = {name: gates.start - score for name, score in scores.items()}
             ledger.check_gamma(objective.gamma, objective.betas, vectors, fallen, kept)
-            more: dict[str, Any] = {"unit": self.recipe.target.unit, "budget": self.budget, "target": budget}
-            if self.recipe.cut.multiples.above_one:
-                weights = {name: objective.betas[name] * np.abs(vector) for name, vector in vectors.items()}
-                without = choose(structure, scores, cost, budget)
-                more["multiples"] = ledger.multiples_record(cost, weights, kept, without)
-            self._record(iteration, structure, cost, kept, more)
+            costs = {"unit": self.recipe.target.unit, "budget": self.budget, "target": budget}
+            rounds = {"iteration": iteration, "iterations": self.recipe.cut.iterations}
+            record = ledger.cut_record(structure, cost, kept, **rounds, **costs)
+            for line in ledger.describe(record):
+                _LOG.info(line)
+            hosts.share("the record of a cut", lambda: self.run.record(iteration, record))
             generator = {name: array for name, array in params.items() if name.startswith(GENERATOR)}
             encoder = {name: array for name, array in params.items() if name not in generator}
             model, smaller = cut(structure, fold(structure, encoder, vectors), kept)
@@ -280,15 +279,6 @@ class Pruning:
         """Return the directory of a training run, which exists then."""
         hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
         return part.run
-
-    def _record(
-        self, iteration: int, structure: Structure, cost: Cost, kept: ledger.Kept, more: dict[str, Any]
-    ) -> None:
-        iterations = self.recipe.cut.iterations
-        record = ledger.cut_record(structure, cost, kept, iteration=iteration, iterations=iterations, **more)
-        for line in ledger.describe(record):
-            _LOG.info(line)
-        hosts.share("the record of a cut", lambda: self.run.record(iteration, record))
 
     def finish(self) -> Model:
         """Write the pruned model, unless it exists, and a config to train it further; return the model's config."""
