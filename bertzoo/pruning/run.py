@@ -1,7 +1,6 @@
 """Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed."""
 
 import logging
-import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from bertzoo.pruning.costs import Cost, Target, betas
 from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
 from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
-from bertzoo.pruning.structure import Structure, declare, resized
+from bertzoo.pruning.structure import Structure, declare
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
@@ -77,7 +76,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
             _LOG.info(f"changed since the run started: {line}")
         mesh = sharding.make_mesh(recipe.mesh)
         training.prepare(recipe.run, run)
-        check_devices(recipe, mesh)
+        build_experiment(recipe.scoring_recipe(recipe.model), mesh)  # raises the errors of the mesh early
         tuned = recipe.tuning_recipe(recipe.model)
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
         training.check_experiment(built, tuned.compute)
@@ -355,20 +354,6 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     ones = {name: np.ones(size) for name, size in structure.sizes.items()}
     recipe.choose_kept(structure, cost, ones, amount, structure.sizes)
     return whole, amount
-
-
-def check_devices(recipe: Prune, mesh: jax.sharding.Mesh) -> None:
-    """Raise ConfigError if batches or pruned models do not divide over the devices of `mesh`.
-
-    The sizes of the pruned models are not known yet. The check therefore uses every dimension's size after the smallest
-    possible cut, such as 767 for 768. The check is strict, because few numbers of devices divide such sizes.
-    """
-    build_experiment(recipe.scoring_recipe(recipe.model), mesh)
-    dimensions, multiples = structure_of(recipe, recipe.model).dimensions, recipe.cut.multiples.above_one
-    steps = {name: math.lcm(one.groups, multiples.get(one.letter, 1)) for name, one in dimensions.items()}
-    last = {name: one.size % steps[name] or steps[name] for name, one in dimensions.items()}  # elements that are cut
-    sizes = {name: one.size - last[name] * (one.size > steps[name]) for name, one in dimensions.items()}
-    build_experiment(recipe.tuning_recipe(resized(recipe.model, sizes)), mesh)
 
 
 def _rule(rate: Any, objective: PruneObjective, penalty: str) -> optax.GradientTransformation:

@@ -9,11 +9,10 @@ from bertzoo.core.kinds import kind_of_files
 from bertzoo.models import Electra
 from bertzoo.planning.sizes import measure
 from bertzoo.pruning.costs import parameters
-from bertzoo.pruning.run import budget, check_devices, structure_of
+from bertzoo.pruning.run import budget, structure_of
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import resized
 from bertzoo.runs.configs import Pretrain
-from bertzoo.train import sharding
 
 NAMES = [name for name, path in config.shipped().items() if kind_of_files(path).name == "prune"]
 PUBLISHED = [f"prune_{size}m" for size in (99, 88, 77, 66, 55, 43, 33)]
@@ -53,9 +52,3 @@ def test_the_budget_is_met_within_one_per_cent(name):
             isinstance(recipe.model, Electra)
             and len(kept["e"]) == config.load(Pretrain, ["albert_e"]).model.embedding_size
         )
-
-
-def test_a_mesh_need_not_divide_the_cut_sizes():
-    on_eight = [("mesh.data", "1"), ("mesh.fsdp", "8"), ("weigh.batch_size", "8"), ("tuning.0.batch_size", "8")]
-    recipe = config.load(Prune, ["prune_66m"], on_eight)
-    check_devices(recipe, sharding.make_mesh(recipe.mesh))
