@@ -9,11 +9,9 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.pruning.costs import Cost
 from bertzoo.pruning.layout import format_amount
 from bertzoo.pruning.structure import Structure
-from bertzoo.train.progress import SHARES
 
 Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
 Weights = Mapping[str, np.ndarray]  # by dimension, |α|·β: prune vector times the cost of one element
-SHARES["stays"] = "would keep"  # shares of elements that a cut now would keep
 LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose and elements to keep must still have
 LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
 
@@ -63,15 +61,6 @@ def check_gamma(
 def removed(weights: Weights, kept: Kept) -> float:
     """Return the sum of `weights`, one number per element, over the elements that are not in `kept`."""
     return float(sum(weight.sum() - weight[kept[name]].sum() for name, weight in weights.items()))
-
-
-def kept_shares(structure: Structure, kept: Kept) -> dict[str, float]:
-    """Return {"h_stays": …, …}: for each letter (`structure.LETTERS`), the share of its elements that a cut keeps."""
-    shares = {}
-    for letter, names in structure.by_letter.items():
-        before, after = (sum(sizes[name] for name in names) for sizes in (structure.sizes, _sizes(kept)))
-        shares[f"{letter}_stays"] = after / before
-    return shares
 
 
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:

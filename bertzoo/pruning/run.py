@@ -1,7 +1,6 @@
 """Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed."""
 
 import logging
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,7 +37,6 @@ from bertzoo.train.experiment import Experiment, StageSetup
 _LOG = logging.getLogger(__name__)
 
 GENERATOR = "generator/"
-ChooseKept = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]  # scores -> the elements that stay, by dimension
 
 
 class PruneResult(NamedTuple):
@@ -189,12 +187,9 @@ class Pruning:
         else:
             unpruned = structure_of(self.recipe, self.recipe.model).sizes
 
-            def choose_kept(scores: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-                return self.recipe.choose_kept(structure, cost, scores, budget, unpruned)
-
-            objective, trained = self._score(iteration, model, structure, cost, source, corpus, choose_kept)
+            objective, trained = self._score(iteration, model, structure, cost, source, corpus)
             scores, gates = _arrays(objective.scores(trained)), objective.gates
-            kept = choose_kept(scores)
+            kept = self.recipe.choose_kept(structure, cost, scores, budget, unpruned)
             vectors = _arrays({name: gates.vector(leaf, None) for name, leaf in named(trained).items()})
             fallen = {name: gates.start - score for name, score in scores.items()}
             ledger.check_gamma(objective.gamma, objective.betas, vectors, fallen, kept)
@@ -218,21 +213,12 @@ class Pruning:
         cost: Cost,
         source: WarmStart,
         corpus: Corpus,
-        choose_kept: ChooseKept,
     ) -> tuple[PruneObjective, Any]:
-        """Train the prune vectors of a model; return their objective and the trained vectors.
-
-        The run logs the share of elements that `choose_kept` would keep.
-        """
+        """Train the prune vectors of a model; return their objective and the trained vectors."""
         recipe, part = self.recipe, self.run.part(self.recipe, iteration, "weigh")
         settings = recipe.weigh
         inner = recipe.objective.build(model, recipe.compute)
         objective = PruneObjective(inner, structure, betas(structure, cost), settings.gamma, settings.gates)
-
-        def watch(params: Any) -> dict[str, float]:
-            # On a local copy: other processes may not call this.
-            local = nested(_arrays(named(params)))
-            return ledger.kept_shares(structure, choose_kept(_arrays(objective.scores(local))))
 
         if not part.finished:
             name = f"weighing {', '.join(recipe.letters)}"
@@ -241,7 +227,6 @@ class Pruning:
                 objective=objective,
                 optimizer=settings.optimizer,
                 rule=lambda rate: _rule(rate, objective, settings.penalty),
-                watch=watch,
                 name=name,
             )
             scoring = recipe.scoring_recipe(model)

@@ -168,7 +168,6 @@ def schedule_group(stages: Sequence[Stage], index: int) -> Group:
 
 
 RateFactor = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0 freezes it
-Monitor = Callable[[Any], dict[str, float]]  # parameters -> metrics; may differ between processes
 UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # schedule -> optimiser
 
 
@@ -179,7 +178,6 @@ class StageSetup:
     rates: a function from a parameter's path to a factor of its learning rate; 0 means no gradient and no moments. If
     None, all parameters train at the full rate.
     rule: builds an optimiser from the schedule, in place of `optim.build`.
-    watch: computes metrics of the parameters for training records.
     name: the stage's name in messages.
 
     All stages of a run have the same parameters.
@@ -189,7 +187,6 @@ class StageSetup:
     optimizer: Optimizer
     rates: RateFactor | None = None
     rule: UpdateRule | None = None
-    watch: Monitor | None = None
     name: str = ""
 
     @property
@@ -198,7 +195,7 @@ class StageSetup:
 
         Two setups with functions of their own are never equal.
         """
-        return not (self.rates or self.rule or self.watch)
+        return not (self.rates or self.rule)
 
     def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
         """Build the optimiser with a schedule over `steps` steps.

@@ -226,7 +226,7 @@ def run(job: Job) -> State:
                 with jax.profiler.StepTraceAnnotation("train", step_num=step):
                     state, report = train_step(state, job.frozen, batch)
                 # 2. Read the previous step's metrics, which are ready; a number that is not finite ends the run.
-                record.put(step, row, report, batch, state.params)
+                record.put(step, row, report, batch)
                 if step in traced[-1:]:
                     record.drain()
                     with record.spend("saving"):

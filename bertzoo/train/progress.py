@@ -290,7 +290,6 @@ class Console:
 
 # What a process does besides training steps; each training record has the seconds so far, as restoring_seconds.
 SPENT = ("restoring", "compiling", "input", "evaluating", "saving")
-_WATCH_SHARE = 0.05  # largest share of the time that a stage's `watch` may take
 _FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # steps to log in addition to every `log_every`-th
 
 
@@ -300,13 +299,12 @@ class Recorder:
     def __init__(self, job: "Job"):
         self._job, self._built = job, job.experiment
         self._peak = peak_flops(jax.devices()[0].device_kind)
-        self._pending: tuple[int, int, dict[str, Any], tuple[int, float], dict[str, float]] | None = None
+        self._pending: tuple[int, int, dict[str, Any], tuple[int, float]] | None = None
         self._flops: dict[int, float] = {}  # FLOPs of a row in this stage, by row length
         self._totals = Totals()
         self._meter = Meter()
         self._started, self._began = time.perf_counter(), time.time()
         self._spent: dict[str, float] = dict.fromkeys(SPENT, 0.0)
-        self._next_watch = self._started
         self._stage = 0
 
     def enter_stage(self, index: int, fresh: bool) -> None:
@@ -364,12 +362,10 @@ class Recorder:
         """Record that the event `name` happened after `step`."""
         self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
 
-    def put(self, step: int, row: int, report: dict[str, Any], batch: Batch, params: Any) -> None:
+    def put(self, step: int, row: int, report: dict[str, Any], batch: Batch) -> None:
         """Keep the report of the step just dispatched, and read the report of the step before it.
 
         row: the first row of the step's batch.
-        params: the parameters after the step, for the stage's `watch`. They must not be read later, because the next
-        step reuses their memory.
         """
         index, _ = locate(self._built.stages, step - 1)
         stage, length = self._built.stages[index], self._length(batch)
@@ -377,15 +373,14 @@ class Recorder:
             self._meter.last = None  # the device computed the previous step while this one was compiled
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
         self.drain()
-        figures = self._watch(index, step, params)
         work = stage.batch_size * length, stage.batch_size * self._flops[length]
-        self._pending = step, row, report, work, figures
+        self._pending = step, row, report, work
 
     def drain(self) -> None:
         """Read the report that `put` kept last; raises NonFinite if a number in it is not finite."""
         if self._pending is None:
             return
-        (step, row, report, work, figures), self._pending = self._pending, None
+        (step, row, report, work), self._pending = self._pending, None
         if not bool(report["finite"]):
             error = self._job.non_finite(step, row)
             self.event("non_finite", step, message=str(error))
@@ -393,7 +388,7 @@ class Recorder:
         self._totals.add(report)
         self._meter.step(*work)
         if self._is_logged(step):
-            self._emit(self._train_record(step, float(report["gradient_norm"])) | figures)
+            self._emit(self._train_record(step, float(report["gradient_norm"])))
 
     def heldout(self, step: int, means: dict[str, float]) -> float:
         """Record the held-out metrics after `step` and return the loss; raises NonFinite if the loss is not finite."""
@@ -409,23 +404,6 @@ class Recorder:
 
     def _stage_of(self, step: int) -> int:
         return locate(self._built.stages, max(step - 1, 0))[0]
-
-    def _watch(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return the metrics that the stage's `watch` computes, or {} if `watch` is not called after this step.
-
-        `watch` is called after the stage's last step. It is also called after a logged step, unless its last call, of t
-        seconds, ended less than t / _WATCH_SHARE seconds ago.
-        """
-        watch, ends_stage = self._built.setups[index].watch, locate(self._built.stages, step)[1] == 0
-        if watch is None or not self._is_logged(step) or (time.perf_counter() < self._next_watch and not ends_stage):
-            return {}
-        jax.block_until_ready(params)
-        start = time.perf_counter()
-        figures = watch(params)
-        seconds = time.perf_counter() - start
-        self._meter.leave_out(seconds)
-        self._next_watch = time.perf_counter() + seconds / _WATCH_SHARE
-        return figures
 
     def _is_logged(self, step: int) -> bool:
         regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS

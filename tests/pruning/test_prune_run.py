@@ -59,22 +59,6 @@ def test_the_formats_page_names_every_file_and_key(finished):
 
 
 @pytest.mark.slow
-def test_the_log_shows_what_a_cut_would_keep(finished):
-    """Every scoring record has shares by dimension; the last record's equal the cut's."""
-    for iteration, found in enumerate(cuts(finished), start=1):
-        text = (layout.part(finished, iteration, "weigh") / "metrics.jsonl").read_text()
-        records = [record for line in text.splitlines() if (record := json.loads(line)).get("split") == "train"]
-        assert [record["step"] for record in records] == [1, 2]
-        for letter in "hfakv":
-            before, after = (
-                sum(size for name, size in found["sizes"][when].items() if name.split("/")[-1] == letter)
-                for when in ("before", "after")
-            )
-            assert 0 < records[0][f"{letter}_stays"] <= 1
-            assert records[1][f"{letter}_stays"] == after / before
-
-
-@pytest.mark.slow
 def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
     found, last = load_model.read_model(finished), load_model.read_model(layout.part(finished, 2, "tune"))
     assert (found.source["license"], found.source["language"]) == ("cc0-1.0", "en")

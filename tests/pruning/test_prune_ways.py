@@ -42,7 +42,7 @@ def test_every_way_to_prune(options, folder, tmp_path, capsys):
         assert all(n % 8 == 0 for name, n in found["sizes"]["after"].items() if name.endswith("/f"))
     if "--target.kind=flops" in options:
         check_weighed_by_operations(folder, run, options, capsys)
-    assert re.search(r"( [hfakv] \d+%)+  [a-z ]+( [hfakv] \d+%)+  lr", said) and load_model.read_model(run).params
+    assert re.search(r"vectors at( [hfakv] \d+%)+  lr", said) and load_model.read_model(run).params
 
 
 def check_weighed_by_operations(folder, run, options, capsys):

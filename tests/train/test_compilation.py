@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 import toy
 from jax.experimental.compilation_cache import compilation_cache
@@ -135,7 +136,7 @@ def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytes
 def reads_program() -> bool:
     """Whether a run reads its step from the cache; each call has a step of its own, as another process would."""
     steps = Steps()
-    setup = StageSetup(objective=toy.Toy(), optimizer=AdamW(learning_rate=0.02), watch=lambda params: {})
+    setup = StageSetup(objective=toy.Toy(), optimizer=AdamW(learning_rate=0.02), rule=optax.adam)
     loop.run(toy.job(reporters=[steps], stages=[toy.stage(2)], setups=[setup]))
     return "saved_seconds" in steps.compiled[1]
 

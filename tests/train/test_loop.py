@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -415,40 +415,3 @@ def test_the_next_batch_is_on_the_devices_before_the_host_waits_for_a_step(monke
     assert len(order) == 12
     for step in range(1, 6):
         assert order.index(("put", step + 1)) < order.index(("read", step))
-
-
-def test_watched_figures_are_in_every_record_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures belong to the step's parameters. A slow watch skips records but a stage's last, and is not timed."""
-    seen: list[Any] = []
-
-    def watch(params: Any) -> dict[str, float]:
-        seen.append(toy.copy(params))
-        return {"watched": float(len(seen))}
-
-    def setups(watch: Any) -> list[Any]:
-        return [dataclasses.replace(setup, watch=watch) for setup in toy.job().experiment.setups]
-
-    config, memory = RunSettings(log_every=1, evaluate_every=0), Memory()
-    state = run(setups=setups(watch), config=config, reporters=[memory])
-    records = memory.train()
-    watched = [record for record in records if "watched" in record]
-    assert watched[0] is records[0] and watched[-1] is records[-1] and toy.same(seen[-1], state.params)
-
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now, time=lambda: clock.now))
-
-    def slow(params: Any) -> dict[str, float]:
-        clock.now += 10.0
-        return {"watched": 1.0}
-
-    def timed(stage: int, row: int) -> Iterator[Any]:
-        for one in toy.batches(stage, row):
-            clock.now += 1.0
-            yield one
-
-    memory = Memory()
-    run(setups=setups(slow), config=config, batches=timed, reporters=[memory])
-    records = memory.train()
-    assert [record["step"] for record in records if "watched" in record] == [1, 5, 9]
-    rates = [record["examples_per_second"] for record in records if "examples_per_second" in record]
-    assert rates and rates == [toy.ROWS] * len(rates)
