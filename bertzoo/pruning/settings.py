@@ -44,30 +44,15 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that divides no possible size of a dimension, or only the present sizes.
-
-        Also raise ConfigError for a multiple of a dimension that the run does not cut.
-        """
+        """Raise ConfigError for a multiple that allows no size of a dimension, or none of a letter but the present."""
         for letter, multiple in self.above_one.items():
-            steps = {
-                dimension: math.lcm(multiple, dimension.groups)
-                for dimension in structure.dimensions.values()
-                if dimension.letter == letter
-            }
-            key = f"cut.multiples.{letter} = {multiple}"
-            if not steps:
+            dimensions = [dimension for dimension in structure.dimensions.values() if dimension.letter == letter]
+            spare = [dimension.size - math.lcm(multiple, dimension.groups) for dimension in dimensions]
+            if min(spare, default=-1) < 0 or not any(spare):
+                sizes = ", ".join(map(str, sorted({dimension.size for dimension in dimensions})))
                 raise ConfigError(
-                    f"{key} is set, but the run does not cut {letter} in this model. Remove cut.multiples.{letter}."
-                )
-            for dimension, step in steps.items():
-                if dimension.size < step:
-                    groups = f" in {dimension.groups} equal groups" if dimension.groups > 1 else ""
-                    size = f"{dimension.name}, which has {dimension.size} elements{groups}"
-                    raise ConfigError(f"{key} allows no size of {size}. Use a smaller number.")
-            if all(dimension.size == step for dimension, step in steps.items()):
-                raise ConfigError(
-                    f"{key} allows only the present sizes of {letter}, so nothing can be cut. Use a smaller number, or "
-                    f"leave {letter} out of cut.dimensions."
+                    f"cut.multiples.{letter} = {multiple} leaves no smaller size of {letter}, which is "
+                    f"{sizes or 'not cut'} in this model. Use a smaller number, or remove cut.multiples.{letter}."
                 )
 
 
