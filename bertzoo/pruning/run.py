@@ -28,7 +28,6 @@ from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.runs.trackers import Tracker
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.checkpoint import restore_params
@@ -69,7 +68,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     training.check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
     if record is None:
         training.check_model(path)
-    with run.shared(), ExitStack() as stack:
+    with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
             _LOG.info(f"changed since the run started: {line}")
         mesh = sharding.make_mesh(recipe.mesh)
@@ -81,7 +80,6 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         pruning = Pruning(recipe, run, path, record, mesh, options)
         if unfinished := pruning.unfinished:  # a finished run does not open its corpus again: the text may be gone
             tokenizer = pruning.tokenizer()  # of the unpruned model, which may not fit
-            pruning.start_trackers(stack)
             corpus = training.open_corpus(recipe, run, tokenizer, options)
             hosts.share("the run directory", lambda: pruning.begin(corpus))
         for iteration in unfinished:
@@ -113,7 +111,6 @@ class Pruning:
         self.target = self.run.target(self.recipe)
         self.whole, self.budget = budget(self.recipe, self.target)
         self._warned: set[str] = set()  # all iterations read the same text
-        self._trackers: dict[Path, list[Tracker]] = {}  # that are started before their training
 
     @cached_property
     def unpruned(self) -> WarmStart:
@@ -136,13 +133,6 @@ class Pruning:
         """The numbers of the iterations that are still to run, from 1."""
         iterations = range(1, self.recipe.cut.iterations + 1)
         return [number for number in iterations if not self.run.part(self.recipe, number, "tune").finished]
-
-    def start_trackers(self, stack: ExitStack) -> None:
-        """Start the trackers of a new run's first training, whose login may fail, before the text is tokenised."""
-        if self.record is None:
-            part = self._directory(self.run.part(self.recipe, 1, "weigh"))
-            recipe = self.recipe.scoring_recipe(self.recipe.model)
-            self._trackers[part.path] = training.start_trackers(recipe, part, stack)
 
     def begin(self, corpus: Corpus) -> None:
         """Write the run's config and provenance."""
@@ -254,9 +244,7 @@ class Pruning:
         run = self._directory(part)
         batches = RunBatches(recipe, corpus, self.run.plans, first=part.first, warned=self._warned)
         with ExitStack() as stack:
-            trackers = self._trackers.pop(run.path, None)
-            if trackers is None:
-                trackers = training.start_trackers(recipe, run, stack)
+            trackers = training.start_trackers(recipe, run, stack)
             training.train(recipe, built, batches, run, trackers, start, followed=followed)
 
     def _directory(self, part: PartRun) -> RunDirectory:

@@ -207,14 +207,6 @@ def test_impossible_options_raise_one_error(options, message, folder, tmp_path, 
     assert not run.exists()
 
 
-def test_a_failed_login_raises_before_the_text_is_read(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=None))
-    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
-    options = (f"--from={folder / 'unpruned'}", "--data.source=nowhere.txt", '--run.trackers=["trackio"]')
-    assert prune(folder, tmp_path / "run", *options) == 2
-    assert mentions(capsys.readouterr().err, "run.trackers", "trackio", "Log in")
-
-
 @pytest.mark.slow
 def test_every_training_is_one_run_of_a_tracker(folder, tmp_path, monkeypatch):
     runs: list[list[int]] = []
