@@ -5,13 +5,12 @@ last step), failed (a loss was not finite), interrupted, or damaged (its config 
 no locks, a run without an end counts as running for ten minutes after its last sign of life. The loss is the newest
 held-out loss or, without one, the training loss.
 
-With --stalled, the exit code is 1 if a run needs a person: it is stalled, slow (below half of its median speed),
-failed, interrupted or damaged, and 2 if the list fails. A timer such as cron can call it.
+With --stalled, the exit code is 1 if a run needs a person: it is stalled, failed, interrupted or damaged, and 2 if the
+list fails. A timer such as cron can call it.
 
 examples:
   bertzoo runs runs
-  bertzoo runs gs://bucket/runs --price=9.60
-  bertzoo runs runs --stalled=15
+  bertzoo runs gs://bucket/runs --stalled=15
 """
 
 import json
@@ -28,12 +27,6 @@ class RunsFlags:
 
     folder: str = option("a folder, or its gs:// URL", metavar="DIR")
     _: KW_ONLY
-    price: float | None = option(
-        "price of an hour of a run's machines; prints the cost so far (default: print no cost)",
-        None,
-        metavar="DOLLARS",
-        least=0,
-    )
     stalled: float | None = option(
         "minutes without a sign of life after which a running run is stalled (default: no alerts)",
         None,
@@ -51,18 +44,14 @@ def main(options: RunsFlags) -> int:
 
     runs, now = list_runs(options.folder), time.time()
     alerts = {} if options.stalled is None else {run.name: run.alert(60 * options.stalled) for run in runs}
-    costs = {} if options.price is None else {run.name: run.hours * options.price for run in runs}
     if options.json:
-        more = ({"alert": alerts} if alerts else {}) | ({"dollars": costs} if costs else {})
-        print(json.dumps([run._asdict() | {key: of[run.name] for key, of in more.items()} for run in runs], indent=1))
+        print(json.dumps([run._asdict() | ({"alert": alerts[run.name]} if alerts else {}) for run in runs], indent=1))
     else:
         rows = []
         for run in runs:
             step = "" if run.step is None else f"{run.step:,}" + (f" of {run.steps:,}" if run.steps else "")
             loss = "" if run.loss is None else f"{run.loss:.4f}"
             state = alerts.get(run.name) or run.state
-            cost = [f"{costs[run.name]:,.2f}"] if costs else []
-            rows.append([run.name, run.kind, state, step, loss, f"{duration(now - run.seen)} ago", *cost])
-        header = ["run", "kind", "state", "step", "loss", "last sign", *(["dollars"] if costs else [])]
-        print("\n".join(aligned([header, *rows])))
+            rows.append([run.name, run.kind, state, step, loss, f"{duration(now - run.seen)} ago"])
+        print("\n".join(aligned([["run", "kind", "state", "step", "loss", "last sign"], *rows])))
     return 1 if any(alerts.values()) else 0

@@ -1,7 +1,6 @@
 """List the runs in a folder or a bucket, each with its state, from config.toml, metrics.jsonl and the lock alone."""
 
 import math
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,13 +15,9 @@ from bertzoo.core.remote import remote_errors
 
 DEPTH = 4  # levels of folders that are searched
 QUIET = 600  # seconds after which a run in a bucket counts as interrupted
-SLOW = 0.5  # share of its median speed below which a run is slow
 State = Literal["running", "finished", "stopped", "paused", "failed", "interrupted", "damaged"]
 _ENDS: dict[str, State] = {"finished": "finished", "stopped": "stopped", "paused": "paused", "non_finite": "failed"}
-_SPEED = "examples_per_second"
-_LINE = {"step": int, "event?": str, "split?": str, "loss?": float | int | None} | {
-    f"{name}?": float | int | None for name in (_SPEED, "started", "elapsed_seconds")
-}
+_LINE = {"step": int, "event?": str, "split?": str, "loss?": float | int | None}
 _CONFIG = {"stages?": [{"steps": int}]}
 
 
@@ -30,8 +25,6 @@ class ListedRun(NamedTuple):
     """A run. name: its path below the listed folder. step: the newest one; of several seeds, the newest seed's.
 
     steps: of the whole run, if its config says so. loss: in nats. seen: time of the newest file, in Unix seconds.
-    speed: examples a second of the newest training line, as a share of the run's median. hours: of its processes, until
-    their last lines, over all seeds.
     """
 
     name: str
@@ -41,16 +34,12 @@ class ListedRun(NamedTuple):
     steps: int | None
     loss: float | None
     seen: float
-    speed: float | None = None
-    hours: float = 0.0
 
     def alert(self, quiet: float) -> str | None:
-        """Return why the run needs a person, or None: its state, or "stalled" after `quiet` seconds, or "slow"."""
+        """Return why the run needs a person, or None: its state, or "stalled" after `quiet` seconds."""
         if self.state in ("failed", "interrupted", "damaged"):
             return self.state
-        if self.state == "running" and time.time() - self.seen > quiet:
-            return "stalled"
-        return "slow" if self.state == "running" and self.speed is not None and self.speed < SLOW else None
+        return "stalled" if self.state == "running" and time.time() - self.seen > quiet else None
 
 
 def list_runs(folder: str) -> list[ListedRun]:
@@ -86,19 +75,11 @@ def _read(system: Any, run: str, name: str) -> ListedRun:
         return ListedRun(name, "", "damaged", None, None, None, seen)
     logs = [path for stars in ("", "*/", "*/*/") for path in system.glob(f"{run}/{stars}{METRICS}")]
     times = {path: system.modified(path).timestamp() for path in logs}
-    of_logs = {path: _lines(system.cat_file(path)) for path in logs}
-    lines = of_logs[max(logs, key=times.__getitem__)] if logs else []
+    lines = _lines(system.cat_file(max(logs, key=times.__getitem__))) if logs else []
     ends = [line for line in lines if line.get("event") in _ENDS or line.get("event") == "resumed"]
     losses = [line for line in lines if line.get("loss") is not None and math.isfinite(line["loss"])]
     heldout = [line for line in losses if line.get("split") == "heldout"]
     steps = sum(stage["steps"] for stage in table.get("stages", ()))
-    speeds = [line[_SPEED] for line in lines if line.get(_SPEED)]
-    processes = {
-        (path, line["started"]): line["elapsed_seconds"]
-        for path, log in of_logs.items()
-        for line in log
-        if line.get("started") and line.get("elapsed_seconds")
-    }
     seen = max([seen, *times.values()])
     return ListedRun(
         name=name,
@@ -108,8 +89,6 @@ def _read(system: Any, run: str, name: str) -> ListedRun:
         steps=steps or None,
         loss=(heldout or losses)[-1]["loss"] if losses else None,
         seen=seen,
-        speed=speeds[-1] / statistics.median(speeds) if speeds else None,
-        hours=sum(processes.values()) / 3600,
     )
 
 

@@ -129,42 +129,18 @@ def test_resume_runs_the_rest(finished_run, one_device, tmp_path, capsys):
 
 
 def test_alerts_name_the_runs_that_need_a_person(tmp_path, capsys):
-    def train(step: int, speed: float) -> dict:
-        return TRAIN | {"step": step, "examples_per_second": speed}
-
-    runs = [
-        write(tmp_path / "good", *(train(step, 100) for step in range(5)), train(5, 60)),
-        write(tmp_path / "slow", *(train(step, 100) for step in range(5)), train(5, 40)),
-        write(tmp_path / "quiet", train(1, 100)),
-    ]
-    write(tmp_path / "ended", train(1, 100), event("finished"))
+    runs = [write(tmp_path / "good", TRAIN), write(tmp_path / "quiet", TRAIN)]
+    write(tmp_path / "ended", TRAIN, event("finished"))
     for name in ("config.toml", "metrics.jsonl"):
-        os.utime(runs[2] / name, (1e9, 1e9))
+        os.utime(runs[1] / name, (1e9, 1e9))
     words = ["runs", str(tmp_path), "--stalled=10"]
     held = [lock.hold(run / lock.NAME, "run") for run in runs]
     assert main([*words, "--json"]) == 1
     found = {run["name"]: run["alert"] for run in json.loads(capsys.readouterr().out)}
-    assert found == {"good": None, "slow": "slow", "quiet": "stalled", "ended": None}
+    assert found == {"good": None, "quiet": "stalled", "ended": None}
     held[1].close()
-    held[2].close()
-    assert main(words) == 1 and capsys.readouterr().out.count("interrupted") == 2
+    assert main(words) == 1 and capsys.readouterr().out.count("interrupted") == 1
     shutil.rmtree(runs[1])
-    shutil.rmtree(runs[2])
     assert main(words) == 0
     held[0].close()
     assert main(["runs", str(tmp_path)]) == 0
-
-
-def test_the_cost_counts_the_hours_of_every_process(tmp_path, capsys):
-    """Two processes ran for 1 and 2 hours, with an hour between them, and another seed for half an hour."""
-    times = [(10, 1800), (10, 3600), (7210, 7200)]
-    lines = [
-        TRAIN | {"step": at, "started": start, "elapsed_seconds": spent} for at, (start, spent) in enumerate(times)
-    ]
-    write(tmp_path / "run", *lines)
-    assert list_runs(str(tmp_path))[0].hours == pytest.approx(3)
-    write(tmp_path / "run" / "seed-1", TRAIN | {"started": 10, "elapsed_seconds": 1800})
-    assert list_runs(str(tmp_path))[0].hours == pytest.approx(3.5)
-    assert main(["runs", str(tmp_path), "--price=1.5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["dollars"] == pytest.approx(5.25)
-    assert main(["runs", str(tmp_path), "--price=1.5"]) == 0 and "5.25" in capsys.readouterr().out
