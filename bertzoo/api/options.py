@@ -256,13 +256,6 @@ class PruneOptions(RunOptions):
     )
 
 
-def _stages(text: str) -> tuple[int, int]:
-    first, _, last = text.partition("-")
-    if first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last):
-        return int(first), int(last)
-    raise UserError(f"--stages={text} is not a range of stages. Write, for example, --stages=1-3.")
-
-
 @dataclass(frozen=True)
 class TransferOptions(RunOptions):
     """A student's run."""
@@ -270,13 +263,6 @@ class TransferOptions(RunOptions):
     _: KW_ONLY
     teacher: Location | None = model_field(
         "--teacher", f"the teacher: {_MODEL} (default: the recorded teacher of a resumed run, unless it is a URL)"
-    )
-    stages: tuple[int, int] | None = option(
-        "train only stages A to B, counted from 1; run again with later stages to continue (default: all)",
-        None,
-        group="training",
-        metavar="A-B",
-        parse=_stages,
     )
 
 

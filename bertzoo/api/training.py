@@ -115,11 +115,11 @@ def pretrain(options: PretrainOptions) -> Run:
 
 @takes(TransferOptions, prints=True)
 def transfer(options: TransferOptions) -> Run:
-    """Train a student with a teacher, or resume, as `bertzoo transfer` does. stages: (A, B)."""
+    """Train a student with a teacher, or resume, as `bertzoo transfer` does."""
     from bertzoo.runs.transfer import transfer as train
 
     recipe, teacher = recipe_of(options), location(options.teacher, "teacher")
-    return Run(options.run_dir, train(recipe, options.run_dir, teacher, options.stages, execution(options)))
+    return Run(options.run_dir, train(recipe, options.run_dir, teacher, execution(options)))
 
 
 @takes(PruneOptions, prints=True)

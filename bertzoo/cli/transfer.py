@@ -8,7 +8,6 @@ because checkpoints do not hold the teacher.
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student
   bertzoo transfer mobilebert_transfer --teacher=runs/ib_bert_large --data.source='text/*.txt.xz' --run_dir=runs/student
-  bertzoo transfer mobilebert_transfer --teacher=runs/ib_bert_large --run_dir=runs/trial --stages=1-3 --transfer.steps=9
 """
 
 from dataclasses import dataclass
@@ -39,8 +38,5 @@ def train(options: TransferFlags, recipe: "Transfer", execution: "Options") -> s
     """Train the student to the end and return the closing line."""
     from bertzoo.runs import transfer as method
 
-    step = method.transfer(recipe, options.run_dir, options.teacher, options.stages, execution)
-    if options.stages is not None and step < sum(stage.steps for stage in recipe.stages):
-        last, count = options.stages[1], len(recipe.stages)
-        return f"stopped after stage {last} of {count}, at step {step}; the same command with later --stages continues"
+    step = method.transfer(recipe, options.run_dir, options.teacher, execution)
     return training.finished(step, options.run_dir)

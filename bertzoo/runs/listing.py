@@ -15,8 +15,8 @@ from bertzoo.core.remote import remote_errors
 
 DEPTH = 4  # levels of folders that are searched
 QUIET = 600  # seconds after which a run in a bucket counts as interrupted
-State = Literal["running", "finished", "stopped", "paused", "failed", "interrupted", "damaged"]
-_ENDS: dict[str, State] = {"finished": "finished", "stopped": "stopped", "paused": "paused", "non_finite": "failed"}
+State = Literal["running", "finished", "stopped", "failed", "interrupted", "damaged"]
+_ENDS: dict[str, State] = {"finished": "finished", "stopped": "stopped", "non_finite": "failed"}
 _LINE = {"step": int, "event?": str, "split?": str, "loss?": float | int | None}
 _CONFIG = {"stages?": [{"steps": int}]}
 

@@ -258,7 +258,6 @@ def train(
     run: RunDirectory,
     trackers: Sequence[Tracker],
     start: WarmStart | None = None,
-    until: int | None = None,
     followed: bool = False,
 ) -> int:
     """Train from the newest checkpoint to the end; return the number of steps done.
@@ -266,7 +265,6 @@ def train(
     built: the run that `recipe` describes.
     trackers: the run's trackers in process 0, which are closed at the end.
     start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
-    until: the step after which to pause.
     followed: whether another run follows in this program, so that a signal at the last step still stops the program.
 
     Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
@@ -313,7 +311,6 @@ def train(
                     flops_per_example=built.flops,
                     frozen=None if start is None else start.frozen,
                     initial=None if start is None else start.params,
-                    until=until,
                     followed=followed,
                     profile=run.path / "profile" if hosts.is_first() and recipe.run.profile_start else None,
                     memory_advice=memory.advice(built),

@@ -15,7 +15,7 @@ import numpy as np
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location
 from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import stack
@@ -25,7 +25,7 @@ from bertzoo.runs.experiments import RunBatches, build_experiment
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import FREE, WarmStart, check_same_model, match_tokenizer, origin_record
 from bertzoo.train import hosts, sharding
-from bertzoo.train.experiment import Experiment, locate, start_of
+from bertzoo.train.experiment import Experiment
 from bertzoo.train.state import name_of, named, shapes_of
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ def transfer(
     recipe: Transfer,
     run_dir: str | Path,
     teacher: Location | None,
-    stages: tuple[int, int] | None,
     options: training.Options,
 ) -> int:
     """Train a student on its teacher, or resume such a run, and return the number of steps done.
@@ -45,9 +44,7 @@ def transfer(
     every process calls this function.
 
     teacher: path or URL of the teacher. None stands for the teacher in the run.json of a resumed run.
-    stages: first and last stage to train, counted from 1; None trains all.
-    Raises UserError if the config or `stages` does not fit the run, teacher, corpus or devices, and Stopped after a
-    signal.
+    Raises UserError if the config does not fit the run, teacher, corpus or devices, and Stopped after a signal.
     """
     run = RunDirectory(run_dir)
 
@@ -59,7 +56,6 @@ def transfer(
     path, record = hosts.share("the teacher", find)
     training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
     training.check_model(path)
-    until = hosts.share("the stages", lambda: _until(stages, recipe, run))
     with run.shared(), ExitStack() as stack:
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
         #    Before anything compiles, choose the folder of compiled programs.
@@ -83,27 +79,7 @@ def transfer(
         corpus = training.open_corpus(recipe, run, start.tokenizer, options)
         batches = RunBatches(recipe, corpus, run.plans)
         # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
-        return training.train(recipe, built, batches, run, trackers, start, until)
-
-
-def _until(stages: tuple[int, int] | None, recipe: Transfer, run: RunDirectory) -> int | None:
-    """Return the step to stop after, or None without `stages`.
-
-    Raises UserError if the run's next training stage is not in the range `stages` (first, last).
-    """
-    if stages is None:
-        return None
-    first, last = stages
-    if last > len(recipe.stages):
-        raise UserError(f"--stages={first}-{last} is out of range. Use stages from 1 to {len(recipe.stages)}.")
-    current = locate(recipe.stages, run.latest() or 0)[0] + 1
-    if current > len(recipe.stages):
-        raise UserError(f"--stages={first}-{last}: {run.name} has finished all its stages. Leave --stages out.")
-    if not first <= current <= last:
-        raise UserError(
-            f"--stages={first}-{last}: the next stage of {run.name} is {current}. Give a range that contains {current}."
-        )
-    return start_of(recipe.stages, last)
+        return training.train(recipe, built, batches, run, trackers, start)
 
 
 def read_teacher(path: Location, recipe: Transfer, built: Experiment, folder: Path | None = None) -> WarmStart:

@@ -77,7 +77,6 @@ class Job:
     flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
     frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
     initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
-    until: the step after which to pause, or None.
     measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
     enough(step): whether to finish early, after this step.
     followed: whether the program then starts another run; if so, a signal at the last step stops the program.
@@ -96,18 +95,11 @@ class Job:
     flops_per_example: Callable[[int, Batch], float] | None = None
     frozen: Any = None
     initial: Mapping[str, np.ndarray] | None = None
-    until: int | None = None
     measure: Callable[[int, Any], dict[str, float]] | None = None
     enough: Callable[[int], bool] = lambda step: False
     followed: bool = False
     profile: Path | None = None
     memory_advice: Advice = lambda stage, share: "Use a smaller batch."
-
-    @property
-    def end(self) -> int:
-        """The step after which the run ends or pauses."""
-        total = total_steps(self.experiment.stages)
-        return total if self.until is None else min(self.until, total)
 
     def initial_state(self) -> tuple[State, bool]:
         """Return the newest checkpoint's state or a fresh one, and whether it comes from a checkpoint.
@@ -197,7 +189,7 @@ def run(job: Job) -> State:
     built, record, measure, agreed = job.experiment, Recorder(job), _evaluation(job), Agreement()
     with record.spend("restoring"):
         state, resumed = job.initial_state()
-    step = int(state.step)
+    step, end = int(state.step), total_steps(built.stages)
     if resumed:
         record.event("resumed", step)
     memory = memory_errors(lambda: record.stage, job.memory_advice)
@@ -207,7 +199,7 @@ def run(job: Job) -> State:
         # Evaluate the initial parameters before the first step.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, measure(0, 0, state.params))
-        while step < job.end and not job.enough(step):
+        while step < end and not job.enough(step):
             # Enter a stage with its own optimiser, rows and program; a resumed run enters in the middle of one.
             index, inside = locate(built.stages, step)
             state = job.enter_stage(state, index) if index and not inside else state
@@ -235,7 +227,7 @@ def run(job: Job) -> State:
                 evaluates, saves = _due(job, step, start_of(built.stages, index + 1))
                 # Read the stop flag once per step, so that every process stops after the same step.
                 requested = agreed(stop.name)
-                stopping = requested if step < job.end or job.followed else None
+                stopping = requested if step < end or job.followed else None
                 if evaluates or saves or stopping:
                     # 3. Read this step's metrics too: evaluate and save only finite numbers.
                     record.drain()
@@ -255,7 +247,7 @@ def run(job: Job) -> State:
                     raise job.stopped(step, stopping)
     if job.checkpoints:
         job.checkpoints.wait()
-    record.event("finished" if step == total_steps(built.stages) or job.enough(step) else "paused", step)
+    record.event("finished", step)
     return state
 
 

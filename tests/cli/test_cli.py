@@ -142,7 +142,6 @@ def test_a_key_of_another_verb_names_the_verb(capsys: pytest.CaptureFixture) -> 
     [
         (["pretrain", "demo", "--run_dri=x"], ("--run_dri", "--run_dir")),
         (["pretrain", "demo"], ("--run_dir",)),
-        (["transfer", "demo_transfer", "--run_dir=x", "--stages=2-1"], ("--stages=2-1",)),
         (["prune", "demo", "--run_dir=x"], ("demo.toml",)),
         (["finetune", "--epoch=3"], ("--epoch", "--epochs")),
         (["demo", "--epochs=3"], ("--epochs", "`bertzoo finetune`")),

@@ -69,7 +69,7 @@ def test_a_bad_config_stops_before_anything_is_rented(cloud: Cloud) -> None:
     cloud.set(real=True)
     for action, words, parts in (
         ("create", ("demo", "--run_dir=gs://b/x", "--optimizer.lerning_rate=1"), ("lerning_rate", "learning_rate")),
-        ("watch", ("transfer", "demo_transfer", "--run_dir=x", "--stages=3-1"), ("--stages=3-1",)),
+        ("watch", ("transfer", "demo_transfer", "--run_dir=x", "--workers=-1"), ("--workers=-1",)),
         ("watch", ("demo.toml", "--run_dir=gs://b/x"), ("demo.toml",)),
     ):
         assert mentions(cloud.run("tpu_vm.sh", action, *TPU, "--", *words, code=2), *parts)

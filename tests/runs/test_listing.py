@@ -39,7 +39,6 @@ def event(name: str, step: int = 20) -> dict:
         ([TRAIN], "interrupted"),
         ([TRAIN, event("stopped")], "stopped"),
         ([TRAIN, event("stopped"), event("resumed")], "interrupted"),
-        ([TRAIN, event("paused")], "paused"),
         ([TRAIN, event("non_finite")], "failed"),
         ([TRAIN, event("finished", 30)], "finished"),
     ],

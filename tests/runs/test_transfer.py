@@ -123,14 +123,11 @@ def test_the_report_has_its_stages(finished, tmp_path):
 
 @pytest.mark.slow
 def test_the_log_lists_copied_and_fresh_parameters(student, untrained, tmp_path, capsys):
-    assert (
-        main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}", "--stages=1-1"]) == 0
-    )
+    assert main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}"]) == 0
     said = capsys.readouterr().err
     (copied,) = re.findall(r"^copied .*: (.*)$", said, re.MULTILINE)
     assert {"embedding/word", "masked_head/dense", "sentence_head"} <= set(copied.split(", "))
     assert re.findall(r"^.*fresh.*: (.*)$", said, re.MULTILINE) == ["embedding/norm"]
-    assert mentions(said, "stage 1", 3, "step 3")
 
 
 @pytest.mark.slow  # train/test_loop.py has the resume; conftest.py runs step 3 of this at every landing
@@ -169,20 +166,6 @@ def assert_same_whole(run: Path, other: Path) -> None:
     chex.assert_trees_all_equal(*found)
 
 
-@pytest.mark.slow
-def test_stages_are_done_one_after_another(student, teacher, finished, tmp_path, capsys):
-    run = tmp_path / "run"
-    command = ["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]
-    assert mentions(error(capsys, *command, "--stages=2-4"), "--stages=2-4", "1 to 3")
-    assert mentions(error(capsys, *command, "--stages=2-3"), "--stages=2-3", "contains 1")
-    assert not run.exists()
-    assert main([*command, "--stages=1-2"]) == 0
-    assert [line["event"] for line in records(run) if "event" in line][-1] == "paused"
-    assert mentions(error(capsys, *command, "--stages=1-2"), "--stages=1-2", "contains 3")
-    assert main([*command, "--stages=3-3"]) == 0
-    assert_same_whole(run, finished)
-
-
 def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
     """MobileBERT §3.6: "a single loss" in one stage; only joint and progressive transfer copy embedding and head."""
     options = {"kind": "auxiliary", "steps": 740, "batch_size": 8, "max_length": 512, "learning_rate": 1e-3}
@@ -207,7 +190,7 @@ def test_a_teacher_behind_a_url_is_recorded_and_compared(student, teacher, tmp_p
     shutil.copytree(teacher, tmp_path / "bucket" / "teacher")
     url, run = f"file://{tmp_path}/bucket/teacher", tmp_path / "run"
     command = ["transfer", str(student), f"--run_dir={run}"]
-    assert main([*command, f"--teacher={url}", "--stages=1-1"]) == 0
+    assert main([*command, f"--teacher={url}"]) == 0
     record = json.loads((run / "run.json").read_text())["teacher"]
     assert record["path"] == url
     assert record["parameters_sha256"] == digest(load_model.read_model(teacher).params)
@@ -301,7 +284,6 @@ def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
             ("objective.kind", '"masked"', "teacher_objective.kind", '"replaced"'),
         ),
         (["--teacher="], ("--teacher", "empty")),
-        (["--stages=3"], ("--stages=3", "1-3")),
         (["--teacher_objective.kind=replaced", "--teacher_objective.sentence=none"], ("sentence",)),
     ],
 )

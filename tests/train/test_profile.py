@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import toy
 from messages import mentioning
 
 from bertzoo.core import config
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.errors import ConfigError, Stopped
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import loop
 from bertzoo.train.loop import RunSettings
@@ -50,11 +51,21 @@ def test_a_trace_holds_the_steps_that_the_config_names(tmp_path: Path):
     assert ended["step"] == 6 and ended["stage"] == 1
 
 
-def test_a_stopped_run_writes_its_trace_and_a_resumed_one_traces_the_rest(tmp_path: Path):
-    settings = RunSettings(**SETTINGS)
-    for name, until, held in (("first", 5, [4, 5]), ("second", None, [6])):
-        loop.run(toy.job(tmp_path / "run", config=settings, profile=tmp_path / name, until=until))
-        assert steps(trace(tmp_path / name)) == held
+def test_a_stopped_run_writes_its_trace_and_a_resumed_one_traces_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    original = loop._due
+
+    def due(job: loop.Job, step: int, stage_end: int) -> tuple[bool, bool]:
+        if step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(job, step, stage_end)
+
+    monkeypatch.setattr(loop, "_due", due)
+    with pytest.raises(Stopped):
+        loop.run(toy.job(tmp_path / "run", config=RunSettings(**SETTINGS), profile=tmp_path / "first"))
+    loop.run(toy.job(tmp_path / "run", config=RunSettings(**SETTINGS), profile=tmp_path / "second"))
+    assert steps(trace(tmp_path / "first")) == [4, 5] and steps(trace(tmp_path / "second")) == [6]
 
 
 def test_settings_that_trace_nothing_raise(tmp_path: Path):

@@ -256,7 +256,7 @@ def test_the_line_of_a_loss_that_is_not_finite_leaves_the_message_to_the_error()
 
 
 def test_the_line_of_a_new_stage_has_its_name():
-    """Not its number: --stages counts from 1, and stages.N from 0."""
+    """Not its number: people count from 1, and stages.N from 0."""
     sizes = {"stage": 1, "steps": 10_000, "batch_size": 2048, "max_length": 512}
     line = event_line({"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes})
     assert line == "transfer, layer 2 of 24 starts after step 50: 10,000 steps of 2,048 rows of 512 tokens"
