@@ -1,9 +1,9 @@
 """List the runs in a folder or bucket: state, step, loss and last sign of life.
 
 A run is running while its process holds the run's lock, else it is finished, stopped (by a signal), failed (a loss was
-not finite), interrupted, or damaged (its config cannot be read). In a bucket, which has no locks, a run without an end
-counts as running for ten minutes after its last sign of life. The loss is the newest held-out loss or, without one, the
-training loss.
+not finite), interrupted, or damaged (its config or log cannot be read). In a bucket, which has no locks, a run without
+an end counts as running for ten minutes after its last sign of life. The loss is the newest held-out loss or, without
+one, the training loss.
 
 With --stalled, the exit code is 1 if a run needs a person: it is stalled, failed, interrupted or damaged, and 2 if the
 list fails. A timer such as cron can call it.

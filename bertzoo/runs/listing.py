@@ -3,21 +3,20 @@
 import math
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bertzoo.core import kinds, lock
-from bertzoo.core.documents import DocumentError, fitting, parse_json, parse_toml
+from bertzoo.core.documents import fitting, parse_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.core.remote import remote_errors
+from bertzoo.runs.report import Line, read_lines
 
 DEPTH = 4  # levels of folders that are searched
 QUIET = 600  # seconds after which a run in a bucket counts as interrupted
 State = Literal["running", "finished", "stopped", "failed", "interrupted", "damaged"]
 _ENDS: dict[str, State] = {"finished": "finished", "stopped": "stopped", "non_finite": "failed"}
-_LINE = {"step": int, "event?": str, "split?": str, "loss?": float | int | None}
 _CONFIG = {"stages?": [{"steps": int}]}
 
 
@@ -66,21 +65,20 @@ def _runs(system: Any, folder: str, depth: int) -> Iterator[str]:
 
 
 def _read(system: Any, run: str, name: str) -> ListedRun:
-    """Read a run; one whose config is damaged has the state "damaged", and does not hide the others."""
-    seen = system.modified(f"{run}/{CONFIG}").timestamp()
+    """Read a run; one whose config or log is damaged has the state "damaged", and does not hide the others."""
+    logs = [path for stars in ("", "*/", "*/*/") for path in system.glob(f"{run}/{stars}{METRICS}")]
+    times = {path: system.modified(path).timestamp() for path in logs}
+    seen = max([system.modified(f"{run}/{CONFIG}").timestamp(), *times.values()])
     try:
         table = fitting(parse_toml(system.cat_file(f"{run}/{CONFIG}")), _CONFIG)
         kind = kinds.kind_of(table)
+        lines = read_lines(system.cat_file(max(logs, key=times.__getitem__))) if logs else []
     except (UserError, ValueError, OSError):
         return ListedRun(name, "", "damaged", None, None, None, seen)
-    logs = [path for stars in ("", "*/", "*/*/") for path in system.glob(f"{run}/{stars}{METRICS}")]
-    times = {path: system.modified(path).timestamp() for path in logs}
-    lines = _lines(system.cat_file(max(logs, key=times.__getitem__))) if logs else []
     ends = [line for line in lines if line.get("event") in _ENDS or line.get("event") == "resumed"]
     losses = [line for line in lines if line.get("loss") is not None and math.isfinite(line["loss"])]
     heldout = [line for line in losses if line.get("split") == "heldout"]
     steps = sum(stage["steps"] for stage in table.get("stages", ()))
-    seen = max([seen, *times.values()])
     return ListedRun(
         name=name,
         kind=kind.name,
@@ -92,7 +90,7 @@ def _read(system: Any, run: str, name: str) -> ListedRun:
     )
 
 
-def _state(run: Path | None, kind: kinds.Kind, ends: list[dict[str, Any]], seen: float) -> State:
+def _state(run: Path | None, kind: kinds.Kind, ends: list[Line], seen: float) -> State:
     """Return a run's state. run: None in a bucket."""
     end = _ENDS.get(ends[-1]["event"]) if ends else None
     if kind.model is not None and end in (None, "finished"):  # one of several training runs may have finished
@@ -102,12 +100,3 @@ def _state(run: Path | None, kind: kinds.Kind, ends: list[dict[str, Any]], seen:
     else:
         running = end != "finished" and lock.is_held(run / lock.NAME)
     return "running" if running else end or "interrupted"
-
-
-def _lines(log: bytes) -> list[dict[str, Any]]:
-    """Return the lines of a log; an incomplete one, such as the last while it is written, is left out."""
-    lines = []
-    for text in log.splitlines():
-        with suppress(DocumentError):
-            lines.append(parse_json(text, _LINE))
-    return lines

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Line = Mapping[str, Any]
 _LINE = {"step": int, "stage?": int, "split?": str, "event?": str, "changes?": [str]}
-_CONFIG = {"model?": dict, "stages?": [{"steps": int}], "distillation?": [{"steps": int}]}
+_CONFIG = {"model?": dict, "stages?": [{"steps": int}]}
 SHARES = ("accuracy", "precision", "recall")  # endings of metrics shown in per cent
 QUALITY = ("loss", *SHARES, "auc")  # endings of metrics that say how well a model does
 HIDDEN = "_hidden_loss"  # ending of the loss over the hidden tokens alone
@@ -39,7 +39,6 @@ class History:
     train: list[Line]
     heldout: list[Line]
     events: list[Line] = field(default_factory=list)
-    torn: bool = False  # the last line was cut off, for example by a crash, and is left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,51 +69,41 @@ class RunRecord:
 
 
 def read_run(directory: str | Path) -> RunRecord:
-    """Read a run's directory; raises UserError if it is not one or has no metrics yet."""
+    """Read a run's directory; raises UserError if it is not one or has no metrics yet.
+
+    The histories of several training runs are joined: steps and stages count from the start of the first one.
+    """
     directory = run_directory(directory)
-    parts = kind.parts(directory) if (kind := kind_of_run(directory)) else [directory]
-    if parts and parts != [directory]:
-        return _read_parts(directory, parts)
+    parts = kind.parts(directory) if (kind := kind_of_run(directory)) else []
     for name in (CONFIG, METRICS):
-        if not (directory / name).is_file():
+        if not (directory / name).is_file() and (name == CONFIG or parts in ([], [directory])):
             raise UserError(
                 f"{directory} is not the directory of a run: it has no {name}. Name a run that one of the commands "
                 f"{', '.join(KINDS)} wrote."
             )
-    return RunRecord(
-        directory=directory,
-        history=read_history(directory / METRICS),
-        config=config.read_toml(directory / CONFIG, _CONFIG),
-        provenance=provenance.read_run_json(directory, str(directory)),
-    )
-
-
-def _read_parts(directory: Path, parts: list[Path]) -> RunRecord:
-    """Read a run of several training runs: join their histories, which are in the directories `parts`.
-
-    Steps and stages are counted from the start of the first one.
-    """
-    train, heldout, events, torn, done, number = [], [], [], False, 0, 0
-    begun = [0]  # the step at which each part began
+    train, heldout, events, done, number, since = [], [], [], 0, 0, -1
     for part in parts:
         if not (part / METRICS).is_file():
             continue  # the part has no step yet
-        begun.append(done)
-        part_history, table = _read_lines(part / METRICS), config.read_toml(part / CONFIG, _CONFIG)
-        later = partial(_later, done, number)
-        train += map(later, part_history.train)
-        heldout += map(later, part_history.heldout)
-        for stage in table.get("stages") or table.get("distillation", ()):
+        history, later, since = _read_history(part / METRICS), partial(_later, done, number), done
+        train += map(later, history.train)
+        heldout += map(later, history.heldout)
+        if part == directory:
+            events, since = history.events, -1
+            break
+        for stage in config.read_toml(part / CONFIG, _CONFIG).get("stages", ()):
             events.append({"event": "stage", "step": done, "stage": number, "name": part.name, **stage})
             done, number = done + stage["steps"], number + 1
-        events += [later(event) for event in part_history.events if event["event"] != "stage"]
-        torn = part_history.torn
+        events += [later(event) for event in history.events if event["event"] != "stage"]
     if not train:
         raise UserError(f"{directory} has no training step yet. Run the same command for longer.")
-    history = History(train=train, heldout=heldout, events=events, torn=torn)
-    table = config.read_toml(directory / CONFIG, _CONFIG)
-    record = provenance.read_run_json(directory, str(directory))
-    return RunRecord(directory=directory, history=history, config=table, provenance=record, since=begun[-1])
+    return RunRecord(
+        directory=directory,
+        history=History(train=train, heldout=heldout, events=events),
+        config=config.read_toml(directory / CONFIG, _CONFIG),
+        provenance=provenance.read_run_json(directory, str(directory)),
+        since=since,
+    )
 
 
 def _later(steps: int, stages: int, line: Line) -> Line:
@@ -127,42 +116,48 @@ def read_history(path: Path) -> History:
     A "resumed" event at step k cancels all earlier lines about steps after k. Raises UserError if a line is damaged, or
     if no training step has been logged.
     """
-    history = _read_lines(path)
+    history = _read_history(path)
     if not history.train:
         raise UserError(f"{path} has no training step yet. Run the training for longer.")
     return history
 
 
-def _read_lines(path: Path) -> History:
-    text = path.read_text(encoding="utf-8", errors="replace")
-    texts = text.splitlines()
+def _read_history(path: Path) -> History:
+    try:
+        lines = read_lines(path.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path}, {error}. Remove the line to see the rest.") from error
     splits: dict[str, dict[int, Line]] = {"train": {}, "heldout": {}}
-    events: list[Line] = []
-    torn = False
-    for number, raw in enumerate(texts, start=1):
+    events = [line for line in lines if "event" in line]
+    for line in lines:
+        if "event" not in line:
+            splits[line["split"]][line["step"]] = line
+        elif line["event"] == "resumed":
+            splits = {name: {s: old[s] for s in old if s <= line["step"]} for name, old in splits.items()}
+    train, heldout = ([of_step[step] for step in sorted(of_step)] for of_step in splits.values())
+    return History(train=train, heldout=heldout, events=events)
+
+
+def read_lines(data: bytes) -> list[Line]:
+    """Return the lines of a `metrics.jsonl`, without a last one that is incomplete, as while it is written.
+
+    Raises ValueError, with the line's number, if another line is damaged.
+    """
+    lines, texts = [], data.splitlines()
+    for number, text in enumerate(texts, start=1):
         try:
-            line = parse_json(raw, _LINE)
-            step, kind = line["step"], line.get("event")
-            if kind is None:
+            line = parse_json(text, _LINE)
+            if "event" not in line:
                 fitting({key: value for key, value in line.items() if key != "split"}, {str: float | None})
-                kind = splits[fitting(line, {"split": Literal["train", "heldout"]})["split"]]
-            elif kind == "stage":
+                fitting(line, {"split": Literal["train", "heldout"]})
+            elif line["event"] == "stage":
                 fitting(line, {"stage": int, "steps": int})
         except ValueError as error:
-            if number == len(texts) and not text.endswith("\n"):
-                torn = True
-                continue
-            raise UserError(
-                f"{path}, line {number} is not a line of metrics: {error}. Remove the line to see the rest."
-            ) from error
-        if isinstance(kind, dict):
-            kind[step] = line
-            continue
-        events.append(line)
-        if kind == "resumed":
-            splits = {name: {s: kept for s, kept in lines.items() if s <= step} for name, lines in splits.items()}
-    train, heldout = ([lines[step] for step in sorted(lines)] for lines in splits.values())
-    return History(train=train, heldout=heldout, events=events, torn=torn)
+            if number == len(texts) and not data.endswith(b"\n"):
+                break
+            raise ValueError(f"line {number} is not a line of metrics: {error}") from error
+        lines.append(line)
+    return lines
 
 
 def series(lines: Iterable[Line], key: str) -> tuple[list[int], list[float]]:
@@ -264,8 +259,6 @@ def _events(history: History) -> str:
         for event in history.events
         if event["event"] not in ("compiling", "compiled")
     ]
-    if history.torn:
-        lines.append("- the last line of metrics.jsonl was cut off and is left out")
     return "\n".join(["## Events", "", *lines]) if lines else ""
 
 
@@ -355,8 +348,7 @@ def write_page(run: RunRecord, pictures: Sequence[Path], more: Sequence[str] = (
     """Write report.md, ending in the parts `more`; return the paths of all files and the metrics as text."""
     file = run.directory / "report.md"
     file.write_text(page(run, more), encoding="utf-8")
-    torn = "\nThe last line of metrics.jsonl is incomplete and was skipped." if run.history.torn else ""
-    return [*pictures, file], "\n".join([summary(run.history), *time_shares(run)]) + torn
+    return [*pictures, file], "\n".join([summary(run.history), *time_shares(run)])
 
 
 def draw_curves(run: RunRecord) -> list[Path]:

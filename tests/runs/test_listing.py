@@ -103,11 +103,12 @@ def test_no_folder_no_runs_and_a_damaged_config(tmp_path):
         "d": "stages = [{steps = 'x'}]",
     }.items():
         write(tmp_path / name, config=text)
-    write(tmp_path / "whole", {"step": 3, "loss": float("nan")}, TRAIN | {"split": "other"})
-    assert [(run.name, run.state) for run in list_runs(str(tmp_path))][:4] == [(name, "damaged") for name in "abcd"]
+    write(tmp_path / "e", {"step": 3, "loss": 2.0}, TRAIN)  # neither training nor held-out
+    write(tmp_path / "whole", TRAIN | {"loss": float("nan")})
+    assert [(run.name, run.state) for run in list_runs(str(tmp_path))][:5] == [(name, "damaged") for name in "abcde"]
     assert main(["runs", str(tmp_path)]) == 0
     (tmp_path / "empty" / "config.toml").mkdir(parents=True)  # no run
-    assert len(list_runs(str(tmp_path))) == 5
+    assert len(list_runs(str(tmp_path))) == 6
     write(tmp_path / "bare")
     for words in (["resume", str(tmp_path)], ["resume", str(tmp_path / "a")], ["resume", str(tmp_path / "bare")]):
         assert main(words) == 2
