@@ -214,38 +214,29 @@ class RunDirectory:
         """Open the corpus that the run was trained on; a corpus behind a URL is first copied to this machine.
 
         Opens the corpus at `where`, a path or URL, if set, else in the run's own folder, else at the address in
-        run.json. If that address is a URL outside the run's bucket, only this machine's copy is opened. Raises
-        UserError if the corpus is missing or is not the one in run.json.
+        run.json, unless that is a URL outside the run's bucket. Raises UserError if the corpus is missing or is not the
+        one in run.json.
         """
         run, record = self.name, self.provenance()
-        expected, address = record.get("corpus_sha256"), record.get("corpus")
-        if where is not None:
-            if expected is None:
-                raise CorpusError(
-                    f"{run} does not record its corpus's hash, so nothing proves that --corpus={where} is its corpus. "
-                    f"Restore the corpus{f' at {address}' if address else ''} and leave --corpus out."
-                )
-            return self._open_recorded(where)
-        own = isinstance(self.corpus, Path) and (self.corpus / manifest.NAME).is_file()
-        if own and expected in (None, manifest.read_manifest(Path(self.corpus)).hash):
-            return Corpus.open(Path(self.corpus))
-        if not record:
-            raise CorpusError(f"{run} has not started to train: it has no {RUN_JSON}. Run `bertzoo pretrain` first.")
-        if address is None:
-            raise CorpusError(f"{run}/{RUN_JSON} does not name the run's corpus. Restore a copy of {RUN_JSON}.")
-        if is_url(address):
-            if address.split("/")[:3] == str(self.corpus).split("/")[:3]:
-                return self._open_recorded(address)
-            if expected and (copy := remote.find_copy(expected, address)) is not None:
-                return copy
-            advice = (
-                f"If you trust it, add --corpus={address}. To use the run without --corpus, copy the corpus's folder "
-                f"tokenizer/ into {run}."
+        if not {"corpus", "corpus_sha256"} <= record.keys():
+            raise CorpusError(
+                f"{run} records no corpus in {RUN_JSON}. Start or resume its training, which writes {RUN_JSON}."
             )
-            provenance.check_local(address, "corpus", run, advice)
-        if not (Path(address) / manifest.NAME).is_file():
-            remedy = "Restore it." if expected is None else "Name its new place with --corpus."
-            raise CorpusError(f"the corpus of {run} is no longer at {address}. {remedy}")
+        if where is not None:
+            return self._open_recorded(where)
+        inside = self.corpus if isinstance(self.corpus, Path) and (self.corpus / manifest.NAME).is_file() else None
+        if inside is not None and manifest.read_manifest(inside).hash == record["corpus_sha256"]:
+            return Corpus.open(inside)
+        address = record["corpus"]
+        if is_url(address):
+            if address.split("/")[:3] != str(self.corpus).split("/")[:3]:
+                advice = (
+                    f"If you trust it, add --corpus={address}. To use the run without --corpus, copy the corpus's "
+                    f"folder tokenizer/ into {run}."
+                )
+                provenance.check_local(address, "corpus", run, advice)
+        elif not (Path(address) / manifest.NAME).is_file():
+            raise CorpusError(f"the corpus of {run} is no longer at {address}. Name its new place with --corpus.")
         return self._open_recorded(address)
 
     def _open_recorded(self, where: str) -> Corpus:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bertzoo.core import atomic, lock, paths
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
-from bertzoo.data.corpus.manifest import NAME, SETTINGS, Manifest, check_same_settings, parse_manifest, read_manifest
+from bertzoo.data.corpus.manifest import NAME, SETTINGS, Manifest, check_same_settings, parse_manifest
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.shard import FileRecord
 from bertzoo.data.sources.files import SourceFile
@@ -59,14 +59,6 @@ def open_remote_corpus(url: str) -> Corpus:
         _download(folder, manifest, directory)
         atomic.write_json(directory / NAME, manifest.raw)
         return Corpus.open(directory, url)
-
-
-def find_copy(digest: str, url: str) -> Corpus | None:
-    """Return this machine's copy of the corpus with a manifest hash, or None; `url` is where it was copied from."""
-    directory = paths.cache_folder("corpora") / digest
-    if not (directory / NAME).is_file() or read_manifest(directory).hash != digest:
-        return None
-    return Corpus.open(directory, url)
 
 
 def _download(folder: RemoteFolder, manifest: Manifest, directory: Path) -> None:
