@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +157,23 @@ def transfer_files(copy: Callable[[T], None], items: Iterable[T]) -> None:
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def mirror(folder: RemoteFolder, sizes: Mapping[str, int], home: Path) -> None:
+    """Download the files `sizes` ({relative path: bytes}) of a remote folder into the directory `home`.
+
+    Raises CorpusError if a file cannot be read or arrives with another size.
+    """
+
+    def download(path: str) -> None:
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        folder.download(path, home / path)
+        if (arrived := (home / path).stat().st_size) != sizes[path]:
+            raise CorpusError(
+                f"{folder.url}/{path} arrived with {arrived:,} of its {sizes[path]:,} bytes. Run it again."
+            )
+
+    transfer_files(download, sorted(sizes))
 
 
 def scratch_directory(kind: str, *identity: object) -> Path:

@@ -145,8 +145,8 @@ def _convert_to_file(source: Location, destination: Path, options: ExportOptions
         precision=options.precision or "fp32",  # pyright: ignore[reportArgumentType] (ExportOptions has checked it)
         calibration=texts,
     )
-    with load_model.local_model(source) as (local, rename):
-        quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples, rename)
+    with load_model.local_model(source) as local:
+        quiz = build_quiz(local, pretrained, max(settings.lengths), options.examples)
     with atomic.new_files(destination, *names, replace=bool(existing)) as temporary:
         measure = partial(memory, options, pretrained.model)
         description = write_file(

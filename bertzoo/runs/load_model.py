@@ -19,7 +19,7 @@ from bertzoo.core import atomic, config
 from bertzoo.core.documents import read_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_run
-from bertzoo.core.paths import Location, location, missing_model
+from bertzoo.core.paths import Location, is_url, location, missing_model
 from bertzoo.core.version import __version__
 from bertzoo.data.corpus.reader import Corpus, unigram_entropy
 from bertzoo.data.tokenizers import tokenizer as saved
@@ -134,41 +134,35 @@ def read_model(path: Location) -> Pretrained:
     or a Hugging Face directory. A TensorFlow 1 checkpoint is named by its directory or by the prefix of its files.
     Raises UserError if the path is none of these, or if the model is damaged.
     """
-    with local_model(path) as (local, rename):
-        return _renamed(_reader(local)(), rename)
+    with local_model(path) as local:
+        model = _reader(local)()
+    return _located(model, str(path).rstrip("/")) if is_url(str(path)) else model
 
 
 def check_model(path: Location) -> None:
     """Raise UserError if `path` is not a model. Reads no parameters, but copies a model at a URL to this machine."""
-    with local_model(path) as (local, _):
+    with local_model(path) as local:
         _reader(local)
 
 
 @contextmanager
-def local_model(path: Location) -> Iterator[tuple[Path, Callable[[str], str]]]:
-    """Yield a model's path on this machine, and a function that replaces this path by the model's URL in a text.
-
-    If `path` is not a URL, the function returns the text unchanged. UserErrors raised in the with block name the URL
-    instead of the path.
-    """
+def local_model(path: Location) -> Iterator[Path]:
+    """Yield a model's path on this machine; UserErrors raised in the with block name a URL in `path` instead of it."""
     path = location(path, "the model", "Write :// after the protocol, or copy the model to this machine.")
     if isinstance(path, Path):
-        yield path, str
+        yield path
         return
     with local_copy(path) as copy:
         try:
-            yield copy.path, copy.rename
+            yield copy.path
         except UserError as error:
-            raise UserError(copy.rename(str(error))) from error
+            raise UserError(str(error).replace(str(copy.directory), copy.url)) from error
 
 
-def _renamed(model: Pretrained, rename: Callable[[str], str]) -> Pretrained:
-    return replace(
-        model,
-        origin=rename(model.origin),
-        source={key: rename(value) if isinstance(value, str) else value for key, value in model.source.items()},
-        generator=None if model.generator is None else _renamed(model.generator, rename),
-    )
+def _located(model: Pretrained, url: str) -> Pretrained:
+    source = model.source | ({"path": url} if "path" in model.source else {})
+    generator = None if model.generator is None else _located(model.generator, url)
+    return replace(model, origin=url, source=source, generator=generator)
 
 
 def _reader(path: Path) -> Callable[[], Pretrained]:

@@ -1,21 +1,22 @@
 """Copy a model at a URL to the user's cache: only the files that `load_model.read_model` reads."""
 
 import hashlib
+import json
 import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertzoo.conversion import huggingface, sentence_modules, tensorflow1, variables
 from bertzoo.conversion.tokenizers import VOCABULARY
 from bertzoo.core import atomic, lock, paths
-from bertzoo.core.documents import parse_toml, read_json
+from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.kinds import CONFIG, kind_of
-from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
+from bertzoo.core.remote import RemoteFolder, check_room, mirror
 from bertzoo.runs.kinds import CHECKPOINTS as _CHECKPOINTS
 from bertzoo.runs.provenance import TOKENIZER
 from bertzoo.train import checkpoint, contents
@@ -24,7 +25,6 @@ _LOG = logging.getLogger(__name__)
 
 Tree = Mapping[str, tuple[int, str]]  # path -> (size in bytes, version)
 MODEL = "model.toml"  # the file that marks a model directory
-_RECORD = "copy.json"  # written last; a copy without it is incomplete
 # Endings of files beside a model that no reader opens: other projects' weights, logs and pictures.
 _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf", ".jsonl", ".png", ".svg", ".meta")
 _NONE, _MODULE = re.compile(""), re.compile(r"(\d+_\w+)?")  # folders beside config.json, and those of modules.json
@@ -46,24 +46,25 @@ class ModelCopy(NamedTuple):
         """The model's path on this machine."""
         return self.directory / self.inside
 
-    def rename(self, text: str) -> str:
-        """Return `text` with `url` in place of the path `directory`."""
-        return text.replace(str(self.directory), self.url)
-
 
 @contextmanager
 def local_copy(url: str) -> Iterator[ModelCopy]:
-    """Copy the new and changed files of the model at `url`, and yield the copy.
+    """Copy the model at `url`, unless this machine has a copy of the same files, and yield the copy.
 
-    Other processes of this machine that need the copy wait until the with block ends. An incomplete copy is never read
-    as a model. Raises UserError if there is no model, the URL cannot be read, the disk is too small, or the model
-    changes while it is copied.
+    Other processes of this machine that need the copy wait until the with block ends. Raises UserError if there is no
+    model, the URL cannot be read, the disk is too small, or the model changes while it is copied.
     """
     folder, inside, tree = _find(url)
-    home = paths.cache_folder("models") / hashlib.sha256(url.encode()).hexdigest()[:32]
+    home = paths.cache_folder("models") / _digest(url)
+    directory = home / _digest(tree)
     with lock.wait_for(home):
-        _refresh(folder, tree, home, url)
-        yield ModelCopy(home / "files", folder.url, inside)
+        files = {directory / path: size for path, (size, _) in tree.items()}
+        if all(file.is_file() and file.stat().st_size == size for file, size in files.items()):
+            _LOG.info(f"{url} is unchanged; using its copy in {directory}")
+        else:
+            shutil.rmtree(home, ignore_errors=True)  # a copy of an earlier version
+            _copy(folder, tree, directory, url)
+        yield ModelCopy(directory, folder.url, inside)
 
 
 def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
@@ -132,47 +133,17 @@ def _select(tree: Tree, step: str | None, model: str | None = None) -> Tree:
     }
 
 
-def _refresh(folder: RemoteFolder, tree: Tree, home: Path, url: str) -> None:
-    """Make the copy in `home` equal to the remote files in `tree`: download new and changed ones, delete all others."""
-    files, before = home / "files", {}
-    with suppress(OSError, ValueError):
-        before = read_json(home / _RECORD, {"files": {str: list}})["files"]
-    same = {
-        path
-        for path, state in tree.items()
-        if before.get(path) == list(state) and (files / path).is_file() and (files / path).stat().st_size == state[0]
-    }
-    if same == tree.keys() == before.keys():
-        _LOG.info(f"{url} is unchanged; using its copy in {files}")
-        return
-    (home / _RECORD).unlink(missing_ok=True)
-    # Delete first, so that no interrupted copy mixes two models. An empty directory could pass for a newer checkpoint.
-    for path in sorted(files.rglob("*"), reverse=True):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-        elif path.is_file() and str(path.relative_to(files)) not in same:
-            path.unlink()
-    try:
-        files.mkdir(parents=True, exist_ok=True)
-        missing = tree.keys() - same
-        size = sum(tree[path][0] for path in missing)
-        reused = f", {len(same):,} unchanged" if same else ""
-        _LOG.info(f"copying {url} to {files}: {len(missing):,} files, {size / 1e6:,.1f} MB{reused}")
-        check_room(home, size, url)
-
-        def download(path: str) -> None:
-            (files / path).parent.mkdir(parents=True, exist_ok=True)
-            folder.download(path, files / path)
-            if (arrived := (files / path).stat().st_size) != tree[path][0]:
-                raise CorpusError(
-                    f"{folder.url}/{path} arrived with {arrived:,} of its {tree[path][0]:,} bytes. Run it again."
-                )
-
-        transfer_files(download, sorted(missing))
+def _copy(folder: RemoteFolder, tree: Tree, directory: Path, url: str) -> None:
+    """Copy the remote files in `tree` to a new directory; raises UserError if they change meanwhile."""
+    sizes = {path: size for path, (size, _) in tree.items()}
+    _LOG.info(f"copying {url} to {directory}: {len(tree):,} files, {sum(sizes.values()) / 1e6:,.1f} MB")
+    check_room(directory.parent.parent, sum(sizes.values()), url)
+    with atomic.new_directory(directory) as temporary:
+        mirror(folder, sizes, temporary)
         after = folder.list_tree()
         if changed := sorted(path for path, state in tree.items() if after.get(path) != state):
             raise CorpusError(f"{folder.url}/{changed[0]} changed while it was copied. Run the same command again.")
-        atomic.write_json(home / _RECORD, {"url": url, "files": tree})
-    except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
-        raise
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]

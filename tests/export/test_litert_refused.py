@@ -259,5 +259,5 @@ def test_examples_without_labels_get_advice(logged, models: Path, monkeypatch):
         source = models / name
         logged.clear()
         with pytest.raises(UserError, match=mentioning("cannot be scored. Add labels to the file of this set.")):
-            build_quiz(source, load_model.read_model(source), 24, 5, str)
+            build_quiz(source, load_model.read_model(source), 24, 5)
         assert [mentions(line, "dev", 2, "too short") for line in logged] == [True]

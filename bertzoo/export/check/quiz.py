@@ -36,15 +36,12 @@ class Quiz(NamedTuple):
     convert_outputs: Callable[[Outputs], Outputs]
 
 
-def build_quiz(
-    source: Path, pretrained: Pretrained, longest: int, examples: int | None, rename: Callable[[str], str]
-) -> Quiz | None:
+def build_quiz(source: Path, pretrained: Pretrained, longest: int, examples: int | None) -> Quiz | None:
     """Return evenly spaced examples from the first development set of the task that `source` is fine-tuned for.
 
     pretrained: the model to export. It may treat padding differently from the model in `source`.
     longest: tokens of the file's longest row.
     examples: number of examples; 0 for all, None for the default.
-    rename: replaces the path of a copied model by its URL in a message.
 
     If the model cannot be scored, raises UserError if `examples` is set, and otherwise returns None.
     """
@@ -69,7 +66,7 @@ def build_quiz(
     except UserError as error:
         if examples is not None:
             raise
-        _LOG.info(f"the task's scores were not measured: {rename(str(error))}")
+        _LOG.info(f"the task's scores were not measured: {error}")
         return None
     if (count := len(quiz.split.examples)) < quiz.whole:
         _LOG.info(
