@@ -1,8 +1,9 @@
 """Draw a model's attention maps, or a teacher's beside a student's.
 
 Every attention head is a map: rows are queries, columns are keys, on one colour scale. With --teacher, each head of
-the teacher stands above the student's head that matches it best; the command prints KL(teacher || student) of
-each pair in nats, averaged over the queries of all texts. Layers and heads count from 1.
+the teacher stands above the student's head that matches it best. For each layer, the command prints the mean
+KL(teacher || student) of the matched heads and of any two heads, over the queries of all texts; --json has that of
+every pair. Layers and heads count from 1.
 
 examples:
   bertzoo inspect attention runs/demo --text='The cat sat on the mat.' --out=attention.png
@@ -62,14 +63,19 @@ def main(options: InspectFlags) -> int:
 
     models = attention.open_models(options.model, options.teacher)
     student = models.get("student") or models["model"]
-    text = attention.encode_texts(options.text, student)
-    report = attention.compare_heads(models, attention.choose_layers(models, options.layers), text)
-    title = "\n".join([*(f"{role}: {model.origin}" for role, model in models.items()), text.description])
-    attention.draw(report.strips, title, report.tokens, options.out)
+    rows, description, tokens = attention.encode_texts(options.text, student)
+    strips, document = attention.compare_heads(models, attention.choose_layers(models, options.layers), rows)
+    title = "\n".join([*(f"{role}: {model.origin}" for role, model in models.items()), description])
+    attention.draw(strips, title, tokens, options.out)
     if options.json:
-        print(json.dumps({"out": str(options.out), "rows": len(text.rows), **report.document}))
-    else:
-        print("\n".join([*report.lines, *[""] * bool(report.lines), f"Wrote {options.out}."]))
+        print(json.dumps({"out": str(options.out), "rows": len(rows), **document}))
+        return 0
+    for layer in document["layers"] if options.teacher else ():
+        print(
+            f"teacher's layer {layer['teacher']} and student's layer {layer['student']}: KL of matched heads "
+            f"{layer['matched_kl']:.4f} nats on average, of any two {layer['any_kl']:.4f}"
+        )
+    print(f"Wrote {options.out}.")
     return 0
 
 

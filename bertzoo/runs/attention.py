@@ -7,10 +7,10 @@ heads, L queries, M keys.
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 LAYERS = (1, 12)  # default layers, as in MobileBERT's Appendix C
 LABELLED = 40  # tokens; positions of longer rows are numbered
 DPI = 120
-LARGEST = 32_000  # pixels a side
 COLOURS = "YlGnBu"
 PEAKS = 0.005  # share of the values beyond the scale: rare peaks would make everything else one colour
 # Inches: side of a map, side of a single map, side per labelled token, character of a token, title with its gap.
@@ -36,31 +35,8 @@ SIDE, ALONE, TOKEN, LETTER, TITLE = 1.7, 4.5, 0.105, 0.053, 0.35
 _SMALLEST = float(np.finfo(np.float32).tiny)
 LayerPairs = Sequence[tuple[int, int]]  # (student's layer, teacher's layer), counted from 1
 Models = Mapping[str, Pretrained]  # by role: "model", or "teacher" and "student"
-
-
-class InspectedText(NamedTuple):
-    """The rows that the models read, ids (L,) each, their description for a title, and the tokens of the first row."""
-
-    rows: list[np.ndarray]
-    description: str
-    tokens: list[str]
-
-
-class Strip(NamedTuple):
-    """A row of the figure: a label, and attention maps (queries, keys) side by side, each with a title."""
-
-    label: str
-    maps: Sequence[tuple[str, np.ndarray]]
-
-
-@dataclass
-class AttentionReport:
-    """The figure's strips, the tokens that label its axes, and measured numbers as JSON (`document`) and as text."""
-
-    strips: list[Strip]
-    tokens: list[str]
-    document: dict[str, Any]
-    lines: list[str] = field(default_factory=list)
+# A row of the figure: a label, and attention maps (queries, keys) side by side, each with a title.
+Strip = tuple[str, Sequence[tuple[str, np.ndarray]]]
 
 
 def open_models(path: str, teacher: str | None) -> dict[str, Pretrained]:
@@ -89,8 +65,11 @@ def _read_model(path: str) -> Pretrained:
     return pretrained
 
 
-def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
-    """Encode every text as a row [CLS] text [SEP]; raises UserError if a text has no tokens."""
+def encode_texts(texts: Sequence[str], model: Pretrained) -> tuple[list[np.ndarray], str, list[str]]:
+    """Encode every text as a row [CLS] text [SEP]; raises UserError if a text has no tokens.
+
+    Returns the rows of ids (L,), their description for a title, and the tokens of the first row.
+    """
     assert model.tokenizer
     specials, rows = model.tokenizer.specials, []
     for text, ids in zip(texts, model.tokenizer.encode_batch(texts), strict=True):
@@ -99,7 +78,7 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> InspectedText:
         rows.append(np.array([specials.cls, *ids, specials.sep], np.int32))
     first = textwrap.shorten(texts[0], 90, placeholder=" …")
     description = f"{len(rows)} texts, first: {first}" if len(rows) > 1 else f"text: {first}"
-    return InspectedText(rows, description, [model.tokenizer.token(int(index)) for index in rows[0]])
+    return rows, description, [model.tokenizer.token(int(index)) for index in rows[0]]
 
 
 def choose_layers(models: Models, pairs: LayerPairs | None) -> dict[str, list[int]]:
@@ -160,21 +139,21 @@ def attentions(pretrained: Pretrained, rows: Sequence[np.ndarray], layers: Seque
     return map(of_row, rows)
 
 
-def compare_heads(models: Models, layers: Mapping[str, list[int]], text: InspectedText) -> AttentionReport:
-    """Report the attention map of every head of `layers` on the first row.
+def compare_heads(
+    models: Models, layers: Mapping[str, list[int]], rows: Sequence[np.ndarray]
+) -> tuple[list[Strip], dict[str, Any]]:
+    """Return the strips of the attention maps of every head of `layers` on the first row, and measured numbers as JSON.
 
-    With a teacher, also match the two models' heads by their divergences, averaged over all rows.
+    With a teacher, match the two models' heads by their divergences, averaged over all rows.
     """
-    maps = zip(*(attentions(model, text.rows, layers[role]) for role, model in models.items()), strict=True)
+    maps = zip(*(attentions(model, rows, layers[role]) for role, model in models.items()), strict=True)
     first = next(maps)
-    report = AttentionReport([], text.tokens, {"layers": []})
+    strips: list[Strip] = []
     if len(models) == 1:
-        report.document["layers"] = layers["model"]
         for number, heads_HLM in zip(layers["model"], first[0], strict=True):
-            report.strips.append(Strip(f"layer {number}", [(f"head {h}", m) for h, m in enumerate(heads_HLM, 1)]))
-        return report
-    queries = sum(map(len, text.rows))
-    report.lines.append(f"KL(teacher's head || student's) in nats, the mean of {queries:,} queries.")
+            strips.append((f"layer {number}", [(f"head {h}", m) for h, m in enumerate(heads_HLM, 1)]))
+        return strips, {"layers": layers["model"]}
+    measured = []
     for index, divergence_GH in enumerate(compare(chain([first], maps))):
         pairs, numbers = match(divergence_GH), {role: layers[role][index] for role in models}
         left = {}
@@ -184,7 +163,7 @@ def compare_heads(models: Models, layers: Mapping[str, list[int]], text: Inspect
             notes = [f", KL {divergence_GH[pair]:.3f}" if role == "student" else "" for pair in pairs]
             titled = [*zip(matched, notes, strict=True), *((head, ", left over") for head in left[role])]
             drawn = [(f"head {head + 1}{note}", first[side][index][head]) for head, note in titled]
-            report.strips.append(Strip(f"{role}, layer {number}", drawn))
+            strips.append((f"{role}, layer {number}", drawn))
         layer = {
             **numbers,
             "kl": divergence_GH.tolist(),
@@ -193,9 +172,8 @@ def compare_heads(models: Models, layers: Mapping[str, list[int]], text: Inspect
             "matched_kl": float(np.mean([divergence_GH[pair] for pair in pairs])),
             "any_kl": float(divergence_GH.mean()),
         }
-        report.document["layers"].append(layer)
-        report.lines += ["", *_table(layer, pairs)]
-    return report
+        measured.append(layer)
+    return strips, {"layers": measured}
 
 
 def divergences(teacher_GLM: np.ndarray, student_HLM: np.ndarray) -> np.ndarray:
@@ -238,61 +216,31 @@ def match(divergence_GH: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(*(array.tolist() for array in linear_sum_assignment(divergence_GH)), strict=True))
 
 
-def _table(layer: Mapping[str, Any], pairs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    yield (
-        f"Teacher's layer {layer['teacher']} (down) and student's layer {layer['student']} (across), * the best "
-        "matching of heads:"
-    )
-    yield " " * 10 + "".join(f"{f'head {h + 1}':>9} " for h in range(len(layer["kl"][0]))).rstrip()
-    for g, row in enumerate(layer["kl"]):
-        cells = (f"{kl:9.4f}{'*' if (g, h) in pairs else ' '}" for h, kl in enumerate(row))
-        yield f"  head {g + 1:<3}" + "".join(cells).rstrip()
-    yield f"Matched heads {layer['matched_kl']:.4f} on average, any two {layer['any_kl']:.4f}."
-    for role, heads in layer["left"].items():
-        if heads:
-            yield f"Unmatched heads of the {role}: {', '.join(map(str, heads))}."
+def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str], path: Path) -> "Figure":
+    """Draw all strips from top to bottom, on one colour scale; write a PNG file and return the figure.
 
-
-def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str], path: Path) -> None:
-    """Draw attention maps with `figure` and write a PNG file; raises UserError if the picture would be too large."""
-    page = figure(strips, title, tokens)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # the font draws a box for scripts it lacks
-        page.savefig(path, format="png")
-
-
-def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str]) -> "Figure":
-    """Return a figure of all strips from top to bottom, on one colour scale.
-
-    tokens: labels of the positions, which are numbered instead if there are more than LABELLED. Raises UserError if a
-    side of the picture would be larger than LARGEST pixels.
+    tokens: labels of the positions, which are numbered instead if there are more than LABELLED.
     """
-    columns = max(len(strip.maps) for strip in strips)
+    columns = max(len(maps) for _, maps in strips)
     labels = tokens if len(tokens) <= LABELLED else None
     side = max(ALONE if len(strips) == 1 and columns < 3 else SIDE, TOKEN * len(labels or ()))
     margin = 0.6 + LETTER * max(map(len, labels or [""]))
     size = columns * (side + 0.15) + margin + 1, len(strips) * (side + TITLE) + margin + 0.2 * len(title.splitlines())
-    if max(size) * DPI > LARGEST:
-        width, height = (round(inches * DPI) for inches in size)
-        raise UserError(
-            f"the picture would have {width:,} x {height:,} pixels, more than {LARGEST:,} a side. Give fewer --layers "
-            "or a shorter text."
-        )
     page = new_figure(*size, layout="compressed", dpi=DPI)
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     grid = page.subplots(len(strips), columns, squeeze=False)
-    values = np.concatenate([array.ravel() for strip in strips for _, array in strip.maps])
+    values = np.concatenate([array.ravel() for _, maps in strips for _, array in maps])
     scale = Normalize(0, np.quantile(values, 1 - PEAKS))
-    for row, strip in enumerate(strips):
-        grid[row, 0].set_ylabel(strip.label, fontsize=8, parse_math=False)
-        for axes in grid[row, len(strip.maps) :]:
+    for row, (label, maps) in enumerate(strips):
+        grid[row, 0].set_ylabel(label, fontsize=8, parse_math=False)
+        for axes in grid[row, len(maps) :]:
             axes.axis("off")
-        for column, (axes, (name, array)) in enumerate(zip(grid[row], strip.maps, strict=False)):
+        for column, (axes, (name, array)) in enumerate(zip(grid[row], maps, strict=False)):
             axes.imshow(array, cmap=COLOURS, norm=scale, interpolation="nearest")
             axes.set_title(name, fontsize=8, pad=3, parse_math=False)
-            lowest = all(len(below.maps) <= column for below in strips[row + 1 :])
+            lowest = all(len(below) <= column for _, below in strips[row + 1 :])
             axes.tick_params(
                 labelsize=6.5, length=2 if labels is None else 0, labelleft=column == 0, labelbottom=lowest
             )
@@ -305,4 +253,7 @@ def figure(strips: Sequence[Strip], title: str, tokens: Sequence[str]) -> "Figur
     )
     bar.set_label("attention of row to column", fontsize=8)
     bar.ax.tick_params(labelsize=7)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # the font draws a box for scripts it lacks
+        page.savefig(path, format="png")
     return page

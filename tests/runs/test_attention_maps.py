@@ -24,7 +24,7 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.runs import attention, load_model
-from bertzoo.runs.attention import Strip, choose_layers
+from bertzoo.runs.attention import choose_layers
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
 
@@ -207,17 +207,19 @@ def test_the_matching_finds_permuted_heads(home: Path, capsys):
 
 def test_other_numbers_of_heads_and_layers(home: Path, capsys):
     text = words(home, 3)
-    assert inspect(home, "narrow", "--teacher=HOME/teacher", f"--text={text}", "--layers=1:2") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(all(part in line for part in ("layer 2", "layer 1", "*")) for line in lines)
-    rows = [line.split()[2:] for line in lines if line.startswith("  head")]
+    options = ("--teacher=HOME/teacher", f"--text={text}", "--layers=1:2")
+    assert inspect(home, "narrow", *options) == 0
+    printed = capsys.readouterr().out
+    assert inspect(home, "narrow", *options, "--json") == 0
+    (layer,) = json.loads(capsys.readouterr().out)["layers"]
+    assert mentions(printed, "layer 2", "layer 1", f"{layer['matched_kl']:.4f}", f"{layer['any_kl']:.4f}")
     ids = np.array([tokens(home, text)])
     loaded = (bertzoo.load(home / name)[:2] for name in ("teacher", "narrow"))
     teacher, student = (jax.jit(m.apply)({"params": p}, ids, 0 * ids, 0 * ids + 1).attentions[-1][0] for m, p in loaded)
     expected = [[plain(np.asarray(t), np.asarray(s)) / ids.size for s in student] for t in teacher]
-    np.testing.assert_allclose([[float(cell.rstrip("*")) for cell in row] for row in rows], expected, atol=1e-4)
-    left = [str(g) for g, row in enumerate(rows, start=1) if "*" not in "".join(row)]
-    assert len(left) == 2 and any(line.endswith(f": {', '.join(left)}.") for line in lines)
+    np.testing.assert_allclose(layer["kl"], expected, atol=1e-4)
+    matched = {pair["teacher"] for pair in layer["matching"]}
+    assert len(matched) == 2 and layer["left"] == {"teacher": sorted({1, 2, 3, 4} - matched), "student": []}
 
 
 def tokens(home: Path, text: str) -> list[int]:
@@ -234,13 +236,11 @@ def ink(path: Path) -> float:
 def test_the_picture_shows_the_maps(tmp_path):
     """Every cell of every map has its colour, on one scale, inside its axes."""
     eye, faint = np.eye(2), 0.4 * np.eye(2)[::-1]
-    strips = [Strip("a", [("1", eye), ("2", faint)]), Strip("b", [("3", faint)])]
+    strips = [("a", [("1", eye), ("2", faint)]), ("b", [("3", faint)])]
     for name in ("a.png", "b.png"):
-        attention.draw(strips, "x", ["$a$", "語"], tmp_path / name)
+        page = attention.draw(strips, "x", ["$a$", "語"], tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     pixels = np.asarray(Image.open(tmp_path / "a.png").convert("L")).astype(int)
-    page = attention.figure(strips, "x", ["$a$", "語"])
-    page.savefig(tmp_path / "c.png", format="png")  # places the axes
     height, width = pixels.shape
     axes = page.axes[:4]  # of two strips with two columns
 
