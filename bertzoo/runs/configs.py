@@ -104,26 +104,16 @@ _WARMUP = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="least",
 
 
 @dataclass(frozen=True, kw_only=True)
-class StrategyStages:
-    """Fields that layer-transfer strategies share: batch shapes, learning rate and schedule of each training stage."""
+class StrategyStages(Stage):
+    """Fields that layer-transfer strategies share: those of each of their training stages, and its schedule."""
 
-    steps: int  # optimiser steps of one stage
-    batch_size: int  # rows of one step, over all devices and microbatches
-    max_length: int  # row length in tokens
-    max_predictions: int = 20  # maximum number of masked positions per row
-    # predicted share of a row's tokens, or [first, last] for a linear change over a stage; "none": data.masking.share
-    masking_share: float | tuple[float, ...] | None = None
-    learning_rate: float  # peak of the stage's schedule
-    accumulate: int | None = None  # microbatches a step is cut into; "none": as in [[stages]] of pretraining
+    learning_rate: float = field()  # peak of the stage's schedule
+    carry: Literal["moments", "all", "params"] = field(default="params", init=False)  # a fresh optimiser
     schedule: Schedule = _WARMUP  # learning rate of each stage by step
 
-    def __post_init__(self):
-        self.stage()  # raises ConfigError if the fields make no valid stage
-
     def stage(self) -> Stage:
-        """Return a training stage with these fields; the stage starts with a fresh optimiser."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Stage) if hasattr(self, f.name)}
-        return Stage(**fields, carry="params")
+        """Return a training stage without the other fields."""
+        return Stage(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Stage)})
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
         """Return the student's layers (from 1) that each training stage compares with the teacher's.
