@@ -104,7 +104,7 @@ def load(options: SweepFlags) -> "tuple[JobList, Chooser | None]":
 
 
 def main(options: SweepFlags) -> int:
-    """Run every unfinished point of the grid, and print the table and the best point of each task."""
+    """Run every unfinished point of the grid, and print the best point of each task."""
     from bertzoo.jobs import progress
     from bertzoo.jobs.record import JobRecord
 
@@ -116,6 +116,7 @@ def main(options: SweepFlags) -> int:
     if not options.list and not options.dry_run:
         for line in progress.sweep_lines(record):
             print(line)
+        say(f"all points: {progress.table_file(record)}")
         if options.budget_ms is not None:
             from bertzoo.jobs.front import write_front
 

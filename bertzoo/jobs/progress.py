@@ -1,4 +1,4 @@
-"""The table of all jobs of a list: pipeline.md, sweep.csv, or lines of a console; and links to a sweep's best runs."""
+"""The table of all jobs of a list, pipeline.md or sweep.csv; a sweep's best points, and links to their runs."""
 
 import csv
 import io
@@ -49,17 +49,11 @@ def table_file(record: JobRecord) -> Path:
 
 
 def sweep_lines(record: JobRecord) -> list[str]:
-    """Return lines for the console: a table of all points, then the best point of each task."""
-    settings = dict.fromkeys(key for job in record.list.points for key in job.settings or {})
-    rows = [["task", "state", "score", "low", "high", *(["ms"] if record.milliseconds else []), *settings, "run"]]
-    for job, row in ((job, _row(record, job)) for job in record.list.points):
-        values = (row.get(key, "") for key in rows[0])
-        rows.append([_shown(job, value) if isinstance(value, float) else str(value) for value in values])
-    best = [
+    """Return a line for the console on the best point of each task; `table_file` has all points."""
+    return [
         f"best of {job.task}: {outcome(record, job)} with {job.title.partition(' ')[2]}, in {record.places.output(job)}"
         for job in best_points(record)
     ]
-    return [*tables.aligned(rows), *best]
 
 
 def best_points(record: JobRecord) -> list[CommandJob]:

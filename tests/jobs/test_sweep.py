@@ -49,8 +49,8 @@ def test_every_point_is_run_once_and_the_best_is_named(sweeps) -> None:
     assert cola.startswith("best of cola: 60.50") and rte.startswith("best of rte: 60.50")
     assert mentions(cola, "alpha=0.9", "optimizer.learning_rate=1e-05", run) and mentions(rte, "alpha=0.9")
     assert (Path(run) / "results.json").is_file()
-    assert len(out.splitlines()) == 1 + 6 + 2 and out.splitlines()[0].split()[:3] == ["task", "state", "score"]
-    assert mentions(err, "6 points", "0 already", "2/6 cola alpha=0.9")
+    assert len(out.splitlines()) == 2
+    assert mentions(err, "6 points", "0 already", "2/6 cola alpha=0.9", "sweep.csv")
     # A sweep is a directory of runs for `bertzoo results`.
     assert cli.main(["results", "runs/s"]) == 0
 
