@@ -307,10 +307,7 @@ class JobRecord:
         if len(recipes := self.recipes.get(job.name, ())) == 1:  # this version may have more keys
             with suppress(ConfigError):
                 before = config.plain(config.from_dict(type(recipes[0]), before))
-        after = parse_toml(new["config"])
-        if (before.get("hidden"), after.get("hidden")) == ("none", "model"):  # the default of earlier versions
-            before["hidden"] = "model"
-        lines += config.difference(before, after)
+        lines += config.difference(before, parse_toml(new["config"]))
         for kind, names in (("the input", "inputs"), ("the output of", "reads")):
             for name in old[names].keys() & new[names].keys():
                 if (was := old[names][name]) != (now := new[names][name]):

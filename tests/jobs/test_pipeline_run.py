@@ -89,15 +89,6 @@ def test_a_changed_default_of_a_config_is_reported(place: Place) -> None:
     assert mentions(err, "tuned/own", "epochs: 1 -> 2")
 
 
-def test_a_record_of_the_earlier_default_of_hidden_stays_valid(finished: Place) -> None:
-    file = Path("run/pipeline.json")
-    text, now = file.read_text(), r"hidden = \"model\""
-    assert now in text
-    file.write_text(text.replace(now, r"hidden = \"none\""))
-    finished.run()
-    assert finished.calls() == []
-
-
 def test_a_removed_output_is_made_again_and_later_steps_stay(finished: Place) -> None:
     Path("run/stages/file/own.tflite").unlink()
     finished.run()
