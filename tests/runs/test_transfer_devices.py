@@ -146,5 +146,3 @@ def test_every_stage_on_eight_devices_equals_one(name, sizes, taught, alone):
     split = {whole != part for part, whole in shards(given).values()}
     assert split == ({False} if sizes == ROWS_SPLIT else {False, True})
     compare(train(recipe, mesh, given), alone(name))
-
-
