@@ -79,7 +79,6 @@ def test_settings_that_are_wrong_are_errors(tiny_config: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("to", "options", "named"),
     [
-        ("bertzoo", {"lenghts": (8,)}, ("lenghts", "lengths")),
         ("bertzoo", {"lengths": (8,)}, ("--lengths", "litert", "bertzoo")),
         ("litert", {"precision": "int9"}, ("--precision", "int9", "int8-static")),
         ("litert", {"pooling": "sum"}, ("--pooling", "sum", "mean")),
@@ -93,6 +92,8 @@ def test_a_conversion_that_cannot_be(to: str, options: dict, named: tuple, tmp_p
         bertzoo.convert(tmp_path, tmp_path / "other", to=to, **options)
     with pytest.raises(UserError, match=mentioning("gs:/bucket/run", "source", "URL")):
         bertzoo.convert(Path("gs://bucket/run"), tmp_path / "other", to="bertzoo")
+    with pytest.raises(TypeError, match=mentioning("lenghts")):
+        bertzoo.convert(tmp_path, tmp_path / "other", to="litert", lenghts=(8,))  # pyright: ignore[reportCallIssue] (wrong)
 
 
 @pytest.mark.slow  # trains; the verbs' own tests do so too

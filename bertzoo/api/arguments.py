@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from bertzoo.api.options import Config, RunOptions
+from bertzoo.api.options import Config, FinetuneOptions, PretrainOptions, PruneOptions, RunOptions, TransferOptions
 from bertzoo.core import config as loader
 from bertzoo.core import paths
 
@@ -17,6 +17,25 @@ def resolve(cls: type[T], config: Config, overrides: loader.Overrides | None) ->
     if isinstance(config, cls):
         return loader.changed(config, pairs)
     return loader.load(cls, config_files(config), pairs)
+
+
+def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
+    """Return the config of a training command, complete and with the overrides; raises ConfigError."""
+    from bertzoo.core.kinds import KINDS
+
+    names: dict[type, str] = {
+        PretrainOptions: "pretrain",
+        TransferOptions: "transfer",
+        PruneOptions: "prune",
+        FinetuneOptions: "finetune",
+    }
+    cls = next(KINDS[name].config() for declared, name in names.items() if isinstance(options, declared))
+    if not isinstance(options, PretrainOptions) or isinstance(options.config, cls):
+        return resolve(cls, options.config, options.overrides)
+    from bertzoo.runs.pretrain import load_recipe
+
+    origin = location(options.from_model, "from_model")
+    return load_recipe(config_files(options.config), loader.as_options(options.overrides), origin, options.run_dir)
 
 
 def config_files(config: Config) -> list[str | Path]:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertzoo.api import models
-from bertzoo.api.arguments import config_files, execution, location, resolve
-from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, RunOptions, TransferOptions
+from bertzoo.api.arguments import execution, location, recipe_of
+from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, TransferOptions
 from bertzoo.core import html
 from bertzoo.core.options import takes
 
@@ -79,26 +79,6 @@ class FineTuned(NamedTuple):
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the predictions of the best seed's model for texts, as `bertzoo.predict` does."""
         return models.predict(self.run_dir, texts)
-
-
-def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
-    """Return the config of a training command, complete and with the overrides; raises ConfigError."""
-    from bertzoo.core.kinds import KINDS
-
-    names: dict[type, str] = {
-        PretrainOptions: "pretrain",
-        TransferOptions: "transfer",
-        PruneOptions: "prune",
-        FinetuneOptions: "finetune",
-    }
-    cls = next(KINDS[name].config() for declared, name in names.items() if isinstance(options, declared))
-    if not isinstance(options, PretrainOptions) or isinstance(options.config, cls):
-        return resolve(cls, options.config, options.overrides)
-    from bertzoo.core.config import as_options
-    from bertzoo.runs.pretrain import load_recipe
-
-    origin = location(options.from_model, "from_model")
-    return load_recipe(config_files(options.config), as_options(options.overrides), origin, options.run_dir)
 
 
 @takes(PretrainOptions, prints=True)

@@ -11,8 +11,8 @@ examples:
 
 from dataclasses import dataclass
 
+from bertzoo.api.arguments import recipe_of
 from bertzoo.api.options import Config, config_field
-from bertzoo.api.training import recipe_of
 from bertzoo.cli import main as cli
 from bertzoo.core import config as loader
 from bertzoo.core.errors import UserError

@@ -8,6 +8,7 @@
 examples:
   bertzoo phone pack sst2.tflite packed --rows=100
   bertzoo phone judge sst2.tflite packed outputs
+  bertzoo phone judge sst2.tflite packed outputs --float16
 """
 
 import json

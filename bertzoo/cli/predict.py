@@ -117,8 +117,7 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
 
     model.task_class.unnamed(model)  # raises if the model predicts nothing
     questions = model.kind == "span"
-    if options.output and options.input and Path(options.output).resolve() == Path(options.input).resolve():
-        raise UserError(f"--output={options.output} is the input. Name another file.")
+    _check_apart(options, model)
     if suffix == ".json" and not questions:
         raise UserError(
             f"--output={options.output} is for questions, but {options.path} predicts labels. Use .jsonl or .tsv."
@@ -144,6 +143,22 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     with written(options.output) as file:
         file.writelines(f"{line}\n" for line in lines)
     return 0
+
+
+def _check_apart(options: PredictFlags, model: "TaskModel") -> None:
+    """Raise UserError if --output would replace an input, or a file in the task's directory."""
+    if not options.output:
+        return
+    output, directory = Path(options.output).resolve(), Path(options.data_dir or model.recipe.data_dir).resolve()
+    own = model.recipe.own
+    files = {Path(options.input).resolve()} if options.input else set()
+    if options.split:
+        files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
+    if output in files:
+        raise UserError(f"--output={options.output} is an input. Name another file.")
+    # Files of the task `own` are named above; every file in a directory of GLUE or SQuAD belongs to the task.
+    if options.split and model.recipe.task != "own" and output.exists() and output.parent == directory:
+        raise UserError(f"--output={options.output} is in the task's directory {directory}. Name another file.")
 
 
 def _check_source(options: PredictFlags, questions: bool) -> None:

@@ -11,6 +11,7 @@ list fails. A timer such as cron can call it.
 examples:
   bertzoo runs runs
   bertzoo runs gs://bucket/runs --stalled=15
+  bertzoo runs runs --json
 """
 
 import json

@@ -8,6 +8,7 @@ because checkpoints do not hold the teacher.
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student
   bertzoo transfer mobilebert_transfer --teacher=runs/ib_bert_large --data.source='text/*.txt.xz' --run_dir=runs/student
+  bertzoo transfer demo_transfer --transfer.kind=joint --teacher=runs/demo_teacher --run_dir=runs/joint
 """
 
 from dataclasses import dataclass

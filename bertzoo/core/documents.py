@@ -40,7 +40,7 @@ def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any)
     Raises DocumentError if the content is invalid, OSError if the file cannot be read.
     """
     try:
-        return parse_json(path.read_bytes(), pattern, **options)
+        return parse_json(_contents(path), pattern, **options)
     except DocumentError as error:
         raise (DocumentError(f"{path} is damaged: {error}. {advice}") if advice else error) from error.__cause__
 
@@ -62,7 +62,7 @@ def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
 
     Raises DocumentError if it is invalid or does not fit the pattern, OSError if the file cannot be read.
     """
-    return fitting(parse_toml(path.read_bytes()), pattern)
+    return fitting(parse_toml(_contents(path)), pattern)
 
 
 def parse_toml(text: str | bytes) -> dict[str, Any]:
@@ -113,6 +113,14 @@ def _is_of(value: Any, kind: Any) -> bool:
     if isinstance(value, int) and kind in (int, float):
         return fits_bits(value, 64 if kind is int else 1024)
     return isinstance(value, kind)
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a failing read() names no file
+        raise
 
 
 def _decoded(text: str | bytes) -> str:

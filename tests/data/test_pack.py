@@ -118,7 +118,7 @@ def test_pairs_equal_the_transcription(documents, room, sentence, seed, data):
 
 @settings(max_examples=100, deadline=None)
 @given(DOCUMENTS, st.integers(4, 80), st.integers(0, 2**32))
-def test_sentence_order_drops_only_counted_tokens(documents, room, seed):
+def test_sentence_order_uses_no_token_twice(documents, room, seed):
     offsets, firsts = addresses(documents)
     for number in range(len(documents)):
         bounds = offsets[firsts[number] : firsts[number + 1] + 1].tolist()
@@ -126,9 +126,6 @@ def test_sentence_order_drops_only_counted_tokens(documents, room, seed):
         own = [(r[0], r[2]) for r in rows] + [(r[1], r[3]) for r in rows if not r[6]]
         kept = sorted(t for start, length in own for t in range(start, start + length))
         assert len(set(kept)) == len(kept) and set(kept) <= set(range(bounds[0], bounds[-1]))
-        lost = bounds[-1] - bounds[0] - len(kept)
-        alone = sum(row[7] for row in rows if row[6])  # a random B shares the loss of its row
-        assert sum(row[7] for row in rows) - alone <= lost <= sum(row[7] for row in rows)
 
 
 def make(corpus, tmp_path, sentence: Sentence, split: Split = "train", **changes: Any) -> RowPlan:

@@ -1,5 +1,6 @@
 """Errors of `bertzoo convert --to=litert` before any conversion, and its destinations; needs no LiteRT."""
 
+import copy
 import dataclasses
 import os
 import sys
@@ -255,7 +256,9 @@ def test_examples_without_labels_get_advice(logged, models: Path, monkeypatch):
     """And skipped rows are reported."""
     bare = SplitExamples([Example("0", "a", "b")], {"too short": 2}, hidden=True)
     for name, task, table in (("stsb", "stsb", GLUE), ("span", "squad1", SQUAD)):
-        monkeypatch.setitem(table, task, dataclasses.replace(table[task], read=lambda split, directory: bare))
+        unlabelled = copy.copy(table[task])
+        object.__setattr__(unlabelled, "read", lambda split, directory: bare)
+        monkeypatch.setitem(table, task, unlabelled)
         source = models / name
         logged.clear()
         with pytest.raises(UserError, match=mentioning("cannot be scored. Add labels to the file of this set.")):

@@ -238,7 +238,7 @@ HOSTILE = {
     "an empty file": (lambda folder: (folder / "vectors.raw").write_bytes(b""), "vectors.raw"),
     "no file": (lambda folder: (folder / "vectors.raw").unlink(), "vectors.raw"),
     "a longer file": (lambda folder: (folder / "vectors.raw").write_bytes(b"0" * (9 * 16 + 1)), "vectors.raw"),
-    "a vast size": (lambda folder: rewrite(folder, size=10**30), "vectors.raw"),
+    "a vast size": (lambda folder: rewrite(folder, size=10**30), "index.json"),
     **{f"a pipe {name}": (lambda folder, name=name: pipe(folder, name), name)
        for name in ("vectors.raw", "texts.jsonl", "index.json")},
     "no texts": (lambda folder: rewrite(folder, texts=0), "texts"),

@@ -7,9 +7,10 @@ from pathlib import Path
 import planted
 import pytest
 import tiny
-from place import PIPELINE, STAND_IN, SWEEP, TUNE, WORDS, Place, verb
+from place import PIPELINE, STAND_IN, SWEEP, TUNE, WORDS, Place, kind, verb
 
 from bertzoo.cli import main as cli
+from bertzoo.core import kinds
 from bertzoo.jobs import local
 
 
@@ -69,5 +70,6 @@ def sweeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (source / name).write_text(text)
     enter(tmp_path, source, monkeypatch)
     monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", verb())
+    monkeypatch.setitem(kinds.KINDS, "finetune", kind())
     monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
     return Place(capsys)

@@ -9,15 +9,16 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertzoo.api.options import FinetuneOptions
 from bertzoo.cli import main as cli
+from bertzoo.core import kinds
 from bertzoo.core.errors import UserError
-from bertzoo.core.options import option
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 PIPELINE = """
@@ -106,9 +107,11 @@ import sys
 sys.path.append({str(STAND_IN.parent)!r})
 import place
 from bertzoo.cli import main as cli
+from bertzoo.core import kinds
 from bertzoo.jobs import local
 if "sweep" in sys.argv:
     sys.modules["bertzoo.cli.finetune"] = place.verb()
+    kinds.KINDS["finetune"] = place.kind()
 local.COMMAND = ({str(STAND_IN)!r},)
 local.count_devices = lambda: ("cpu", 1)
 cli.entry()
@@ -136,27 +139,22 @@ class Config:
     optimizer: Optimizer = Optimizer()
 
 
-@dataclass(frozen=True)
-class FinetuneFlags:
-    config: tuple[str, ...] = option("configs")
-    _: KW_ONLY
-    overrides: tuple[tuple[str, str], ...] = ()
-    run_dir: str = option("a directory")
-    from_model: str | None = option("a model", None, flag="--from")
-    teacher: str | None = option("a model", None)
+def kind() -> kinds.Kind:
+    """The kind of fine-tunings, whose config is `Config`."""
+    return replace(kinds.KINDS["finetune"], config_at="place:Config")
 
 
 def verb() -> Any:
     """A module with the checks of `bertzoo finetune` before a run."""
     module: Any = types.ModuleType("bertzoo.cli.finetune", "Fine-tune.")
 
-    def main(options: FinetuneFlags) -> int:
+    def main(options: FinetuneOptions) -> int:
         raise NotImplementedError
 
-    def task_of(options: FinetuneFlags, recipe: Config) -> Any:
+    def task_of(options: FinetuneOptions, recipe: Config) -> Any:
         return types.SimpleNamespace(name=recipe.task, train=(), read_files=dict, check_test_file=lambda: None)
 
-    def check_models(options: FinetuneFlags, recipe: Config, seen: set[Any]) -> None:
+    def check_models(options: FinetuneOptions, recipe: Config, seen: set[Any]) -> None:
         if "nowhere" in str(options.from_model):
             raise UserError(f"{options.from_model} is not a directory")
 

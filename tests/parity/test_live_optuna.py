@@ -17,6 +17,7 @@ comparing.needs("optuna")
 import optuna
 
 from bertzoo.cli import main as cli
+from bertzoo.core import kinds
 from bertzoo.jobs import local
 
 SWEEP = '[sweep]\nbase = "base.toml"\ntasks = ["cola"]\n[range]\nalpha = [0.5, 1.0]\nseeds = [1, 9]\n'
@@ -31,6 +32,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(local, "COMMAND", (str(place.STAND_IN),))
     monkeypatch.setattr(local, "count_devices", lambda: ("cpu", 1))
     monkeypatch.setitem(sys.modules, "bertzoo.cli.finetune", place.verb())
+    monkeypatch.setitem(kinds.KINDS, "finetune", place.kind())
     monkeypatch.setitem(cli.VERBS, "finetune", "fine-tune")
     for name, text in (("base.toml", "seeds = 1\n"), ("sweep.toml", SWEEP), ("behaviour.json", "{}")):
         Path(name).write_text(text)

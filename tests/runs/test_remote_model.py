@@ -175,7 +175,7 @@ def test_what_a_killed_copy_leaves_is_not_read(folder, bucket, monkeypatch):
     upload(bucket, folder, "own")
     with monkeypatch.context() as patch:
         break_off(bucket, patch, OSError("reset"))
-        patch.setattr(atomic, "_remove", lambda temporary, descriptor: None)  # a killed process does nothing more
+        patch.setattr(atomic, "_remove", lambda temporary: None)  # a killed process does nothing more
         with pytest.raises(UserError):
             load_model.read_model(f"{URL}/own")
     (home,) = copies()

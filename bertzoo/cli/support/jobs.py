@@ -71,8 +71,8 @@ class CommandLines:
 
         Raises the command's UserError.
         """
+        from bertzoo.api.arguments import recipe_of
         from bertzoo.api.corpus import data_of
-        from bertzoo.api.training import recipe_of
         from bertzoo.cli import main as cli
         from bertzoo.jobs.check import PlannedRun
 

@@ -165,7 +165,7 @@ class ScaledUpdate(struct.PyTreeNode):
 
 def update_scale(x: jax.Array, axis: int) -> jax.Array:
     """Return 127 times the step of the finest int8 grid that has zero point 0 and holds x; `axis` is reduced."""
-    return jnp.max(jnp.maximum(x, x * (127 / 128)), axis=axis)
+    return jnp.max(jnp.maximum(x, x * (-127 / 128)), axis=axis)
 
 
 class MeasuredUpdate(struct.PyTreeNode):
