@@ -114,6 +114,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
     }
     config = _config("wordpiece", "", _options(directory, "wordpiece", options))
+    assert isinstance(config, WordPiece)
     if config.normalization != _config("wordpiece", "", options).normalization:
         used = ", ".join(f"{name} = {value}" for name, value in config.normalization.items())
         _LOG.warning(f"warning: {tokenizer_options.OPTIONS} overrides {path}, as in transformers: {used}")
