@@ -21,7 +21,9 @@ def test_results_has_a_row_for_each_run(finished: Path, tmp_path, capsys):
     rows = json.loads(said(capsys, "results", finished, tmp_path / "other", "--json")[0])["rows"]
     accuracy = results(finished)["median"]["dev"]["accuracy"]
     assert [row["cells"]["own dev accuracy"]["value"] for row in rows] == [pytest.approx(accuracy)] * 2
-    assert all(row["runs"].startswith(str(run)) for row, run in zip(rows, (finished, tmp_path / "other"), strict=True))
+    assert all(
+        row["source"].startswith(str(run)) for row, run in zip(rows, (finished, tmp_path / "other"), strict=True)
+    )
     assert mentions(said(capsys, "results", finished)[0], "own dev accuracy", finished)
 
 
