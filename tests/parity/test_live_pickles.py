@@ -33,9 +33,9 @@ class Large:
 
 
 PICKLES: dict[str, tuple[Callable[[dict], Any], tuple[str, ...]]] = {
-    "numbers as names": (lambda state: {0: state[BIAS]}, ("tensor 0",)),
+    "numbers as names": (lambda state: {0: state[BIAS]}, ("lacks the tensor",)),
     "nested": (lambda state: {"model": state}, (" dict",)),
-    "a list": (lambda state: [*state.values()], (" list",)),
+    "a list": (lambda state: [*state.values()], ("'list'",)),
     "sparse": (lambda state: state | {BIAS: state[BIAS].to_sparse()}, ("Sparse",)),
     "a large object": (lambda state: state | {BIAS: Large()}, ("MemoryError",)),
     "bytes": (lambda state: state | {BIAS: state[BIAS].byte()}, (BIAS, "uint8")),
