@@ -115,6 +115,7 @@ def test_a_base_of_a_base_raises(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> None:
-    pipeline = recipe.load_pipeline("demo_pipeline", [("stages.teacher.model.feed_forward_size", "256")])
+    options = [("stages.teacher.model.feed_forward_size", "256"), ("inputs.labels", str(data))]
+    pipeline = recipe.load_pipeline("demo_pipeline", options)
     with pytest.raises(ConfigError, match=mentioning("student", "teacher", "256", "512")):
         Checks(JobRecord(str(tmp_path / "run"), pipeline), CommandLines()).prepare(pipeline.jobs)
