@@ -109,7 +109,7 @@ class SeedJob:
             epoch, done = epoch + 1, 0
 
     def score(self, params: Any) -> Evaluation:
-        """Return the figures of parameters on the development splits."""
+        """Return the scores and the loss of parameters on the development splits."""
         return score_splits(self._runner.with_params(params), self.dev)
 
     @cached_property
@@ -161,7 +161,7 @@ class Seed:
 
     @property
     def chosen(self) -> Figures:
-        """The figures of the epoch whose model is saved, as `chosen_epoch` returns them."""
+        """The scores of the epoch whose model is saved, as `chosen_epoch` returns them."""
         return chosen_epoch(self._job.recipe, self.history)
 
     def run(self) -> None:
@@ -217,15 +217,15 @@ class Seed:
 
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
         """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""
-        figures, save, outputs = self._job.score(params)
-        entry = {"epoch": step // self._epoch, "step": step, **figures}
+        scored, save, outputs = self._job.score(params)
+        entry = {"epoch": step // self._epoch, "step": step, **scored}
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:
             self._save(params, entry, outputs)  # before scores.json, so that a killed run repeats this epoch
             save(self._folder)
         atomic.write_json(self._folder / SCORES, self.history)
-        flat = {f"{split}_{name}": value for split, by in figures["scores"].items() for name, value in by.items()}
-        return {"loss": figures["loss"], **flat}
+        flat = {f"{split}_{name}": value for split, by in scored["scores"].items() for name, value in by.items()}
+        return {"loss": scored["loss"], **flat}
 
     @property
     def decision(self) -> dict[str, Any] | None:
@@ -299,12 +299,12 @@ def _memory_advice(recipe: Finetune, share: float) -> str:
 
 
 def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:
-    """Return the figures of the saved epoch: the first with the best score or, for `select` = "last", the last."""
+    """Return the scores of the saved epoch: the first with the best score or, for `select` = "last", the last."""
     return history[-1] if recipe.select == "last" else max(history, key=lambda entry: entry["score"])
 
 
 def read_scores(file: Path) -> list[Figures]:
-    """Read a seed's figures of each epoch, [] if there is no file; raises UserError if the file is damaged."""
+    """Read a seed's scores of each epoch, [] if there is no file; raises UserError if the file is damaged."""
     if not file.is_file():
         return []
     try:
