@@ -8,7 +8,7 @@ because checkpoints do not hold the teacher.
 examples:
   bertzoo transfer demo_transfer --teacher=runs/demo_teacher --run_dir=runs/demo_student
   bertzoo transfer mobilebert_transfer --teacher=runs/ib_bert_large --data.source='text/*.txt.xz' --run_dir=runs/student
-  bertzoo transfer demo_transfer --transfer.kind=joint --teacher=runs/demo_teacher --run_dir=runs/joint
+  bertzoo transfer demo_transfer --transfer.kind=nothing --teacher=runs/demo_teacher --run_dir=runs/distilled
 """
 
 from dataclasses import dataclass

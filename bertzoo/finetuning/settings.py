@@ -83,7 +83,7 @@ class Finetune:
     tokens.
     """
 
-    RETIRED: ClassVar[dict[str, Any]] = {"quantise": "none"}
+    RETIRED: ClassVar[dict[str, Any]] = {"quantise": "none", "wnli": None}
 
     kind: Literal["finetune"] = "finetune"  # the kind of config
     task: str = ""  # a task of GLUE, squad1, squad2, or own

@@ -6,7 +6,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Model
@@ -120,6 +120,8 @@ class Scoring(StrategyStages):
 @dataclass(frozen=True, kw_only=True)
 class Prune(TrainingConfig):
     """A pruning run; a TOML file holds `seed` and one table for each other field."""
+
+    RETIRED: ClassVar[dict[str, Any]] = {"teaching": None}
 
     kind: Literal["prune"] = "prune"
     model: Model  # the unpruned model

@@ -11,6 +11,7 @@ from tiers import quick
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.kinds import kind_of_files
 from bertzoo.core.kinds import shipped as shipped_of
 from bertzoo.models.generator import generator_config
 from bertzoo.runs import experiments
@@ -58,6 +59,21 @@ def test_parameters_are_placed_as_recorded(shipped):
 def test_the_table_of_places_has_every_config():
     assert list(make_shardings.recorded()) == make_shardings.names()
     assert make_shardings.FILE.read_text().startswith(make_shardings.HEAD)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("demo", "data.limits = {document = 1, line = 1, word = 1}\nmesh.fallbacks.vocab = ['model']"),
+        ("demo", "compute = {grouped = 'einsum', vocab_multiple = 1}"),
+        ("demo_prune", "teaching = {dtype = 'bfloat16', ground_truth = 1.0}"),
+        ("finetune", "quantise = 'none'\nwnli = 'trained'"),
+    ],
+)
+def test_keys_that_an_earlier_version_wrote_change_nothing(name, keys, tmp_path):
+    (file := tmp_path / "old.toml").write_text(keys)
+    of = kind_of_files(name).config()
+    assert config.load(of, [name, file]) == config.load(of, [name])
 
 
 def test_the_demo_is_interrupted_at_a_step_that_it_logs():
