@@ -3,19 +3,22 @@
     python -m benchmarks learning.megabyte minilm --texts=texts --glue=glue --runs=runs/megabyte
 
 A model of configs/embed_megabyte.toml, with the 8,192 most frequent tokens of the tasks and of general texts (a folder
-of launch/embedding_texts.py), learns MiniLM's vectors. Then each task has a teacher, fine-tuned from MiniLM, and
-students that learn from it on the training set and on changed copies of it (launch/augment.py). A part of the training
-set chose the settings and chooses the epoch; GLUE's development set is scored once, in float32 and by the int8 file.
-Finished parts stay under --runs; all resume.
+of launch/embedding_texts.py), learns MiniLM's vectors. For MRPC, whose rows are pairs, it then learns to compare two
+texts: to tag the words that both have. Then each task has a teacher, fine-tuned from MiniLM, and students that learn
+from it on the training set and on changed copies of it (launch/augment.py). A part of the training set chose the
+settings and chooses the epoch; GLUE's development set is scored once, in float32 and by the int8 file. Finished parts
+stay under --runs; all resume.
 """
 
 import argparse
 import csv
 import hashlib
 import json
+import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ LAUNCH = Path(__file__).parents[2] / "launch"
 TOKENS, GENERAL = 8192, 60_000  # size of the vocabulary; number of general texts
 HELD_OUT = 1000  # most rows of the training set that choose
 LONGEST_FILE = 1.1e6  # bytes
+PAIRS, BETWEEN = 100_000, "||"  # number of pairs whose shared words a model learns to tag; the word between two texts
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ TASKS = {
         folder="MRPC",
         columns=("#1 String", "#2 String"),
         label="Quality",
-        copies=10,
+        copies=5,
         length=96,
         aim=74,
         teacher=("--epochs=5", "--batch_size=16", "--max_length=128", "--optimizer.learning_rate=5e-5"),
@@ -97,12 +101,16 @@ def split(rows: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def prepare(task: Task, glue: Path, out: Path) -> list[str]:
-    """Write a task's tables in `out`: train, dev (held out), test (GLUE's dev) and more; return its training texts."""
+    """Write a task's tables in `out`: train, dev (held out), test (GLUE's dev) and more; return its training texts.
+
+    A pair is in `train` in both orders.
+    """
     train, held = split(read_rows(glue / task.folder / "train.tsv", task))
     if not (out / "more.tsv").exists():
         out.mkdir(parents=True, exist_ok=True)
         test = read_rows(glue / task.folder / "dev.tsv", task)
-        for name, rows in (("train", train), ("dev", held), ("test", test)):
+        swapped = [[second, first, label] for first, second, label in train] if len(task.columns) == 2 else []
+        for name, rows in (("train", train + swapped), ("dev", held), ("test", test)):
             write_rows(out / f"{name}.tsv", task, rows)
         words = [str(out / "train.tsv"), str(out / "more.tsv"), f"--columns={','.join(task.columns)}"]
         subprocess.run([sys.executable, str(LAUNCH / "augment.py"), *words, f"--copies={task.copies}"], check=True)
@@ -133,6 +141,68 @@ def encoder(args: argparse.Namespace, texts: dict[str, list[str]]) -> Path:
     run = args.runs / "encoder"
     finetune([f"--data_dir={data}", f"--from={words}", f"--teacher={args.model}"], run, "embed_megabyte")
     return run
+
+
+def pairs(sources: Sequence[Sequence[str]], count: int) -> Iterator[dict[str, list[str]]]:
+    """Words of two texts, and tags: 1 for a word that the other text has too.
+
+    A text comes from a source drawn by chance, which all have the same chance. In three of four pairs, the other text
+    is a changed copy: words dropped, replaced and added, parts swapped or cut off. In the fourth, it is another text
+    with a part of the first one.
+    """
+    draw = random.Random(0)
+    words = [word for source in sources for text in source for word in text.split()]
+
+    def part(text: list[str], least: int = 0) -> list[str]:
+        length = draw.randint(min(least, len(text)), len(text))
+        start = draw.randint(0, len(text) - length)
+        return text[start : start + length]
+
+    def text(longest: int) -> list[str]:
+        drawn = draw.choice(draw.choice(sources)).split()
+        start = draw.randint(0, max(0, len(drawn) - longest))
+        return drawn[start : start + longest]
+
+    def changed(text: list[str]) -> Iterator[str]:
+        rate, place = draw.uniform(0, 0.7), draw.randrange(len(text)) if draw.random() < 0.3 else 0
+        swapped = [*text[place:], *text[:place]]
+        for word in part(swapped, 4) if draw.random() < 0.25 else swapped:
+            chance = draw.random() / rate if rate else 1
+            if chance >= 2 / 3:
+                yield word
+            if 1 / 3 <= chance < 0.8:
+                yield draw.choice(words)
+
+    while count:
+        longest = draw.choice((8, 12, 16, 24))
+        first = text(longest)
+        if draw.random() < 0.75:
+            second = [*changed(first)]
+        else:
+            second = text(longest)
+            place = draw.randint(0, len(second))
+            second[place:place] = part(first)
+        both = [first, second] if draw.random() < 0.5 else [second, first]
+        if first and second and BETWEEN not in (*first, *second):
+            known = [{word.lower() for word in words} for words in reversed(both)]
+            tags = [[str(int(word.lower() in other)) for word in one] for one, other in zip(both, known, strict=True)]
+            yield {"words": [*both[0], BETWEEN, *both[1]], "tags": [*tags[0], "0", *tags[1]]}
+            count -= 1
+
+
+def comparer(args: argparse.Namespace, start: Path, texts: dict[str, list[str]]) -> Path:
+    """A run that continues an encoder: it learns to tag the words that two texts share."""
+    data = args.runs / "pairs"
+    if not (data / "train.jsonl").exists():
+        general = [json.loads(line)["text"] for line in (args.runs / "texts" / "train.jsonl").open(encoding="utf-8")]
+        rows = [json.dumps(row) + "\n" for row in pairs([texts["mrpc"], general[:GENERAL]], PAIRS)]
+        data.mkdir(parents=True, exist_ok=True)
+        for name, part in (("dev", rows[:1000]), ("train", rows[1000:])):
+            (data / f"{name}.jsonl").write_text("".join(part), encoding="utf-8")
+    own = ["--task=own", "--own.kind=tokens", "--own.text_a=words", "--own.label=tags", f"--data_dir={data}"]
+    own += ["--epochs=2", "--batch_size=64", "--max_length=96", "--optimizer.learning_rate=1.5e-3", "--dropout=0"]
+    finetune([*own, "--encoder_dropout=0", "--seeds=1", f"--from={start}"], args.runs / "comparer")
+    return args.runs / "comparer"
 
 
 def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -183,7 +253,8 @@ def main() -> None:
     args = parser.parse_args()
     texts = {name: prepare(task, args.glue, args.runs / name) for name, task in TASKS.items()}
     start = encoder(args, texts)
-    rows = [students(name, task, start, args) for name, task in TASKS.items()]
+    starts = {"sst2": start, "mrpc": comparer(args, start, texts)}
+    rows = [students(name, task, starts[name], args) for name, task in TASKS.items()]
     results.write(args.out, [results.packages("jax"), f"commit {results.commit()}"], {"models": rows})
 
 
