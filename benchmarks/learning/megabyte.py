@@ -4,10 +4,11 @@
 
 A model of configs/embed_megabyte.toml, with the 8,192 most frequent tokens of the tasks and of general texts (a folder
 of launch/embedding_texts.py), learns MiniLM's vectors. For MRPC, whose rows are pairs, it then learns to compare two
-texts: to tag the words that both have. Then each task has a teacher, fine-tuned from MiniLM, and students that learn
-from it on the training set and on changed copies of it (launch/augment.py). A part of the training set chose the
-settings and chooses the epoch; GLUE's development set is scored once, in float32 and by the int8 file. Finished parts
-stay under --runs; all resume.
+texts: to tag the words that both have, and to estimate their share. Then each task has a teacher, fine-tuned from
+MiniLM, and students that learn from it on the training set and on changed copies of it (launch/augment.py). A trained
+student's vocabulary is cut to the tokens of the training set. A part of the training set chose the settings and chooses
+the epoch; GLUE's development set is scored once, in float32 and by the int8 file. Finished parts stay under --runs; all
+resume.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import csv
 import hashlib
 import json
 import random
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -24,13 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import bertzoo, finetune
+from benchmarks.lib.program import bertzoo, card, evaluate, finetune, litert_file
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 TOKENS, GENERAL = 8192, 60_000  # size of the vocabulary; number of general texts
 HELD_OUT = 1000  # most rows of the training set that choose
 LONGEST_FILE = 1.1e6  # bytes
-PAIRS, BETWEEN = 100_000, "||"  # number of pairs whose shared words a model learns to tag; the word between two texts
+PAIRS, BETWEEN = 100_000, "||"  # number of pairs for `comparer`; the word between two texts
 
 
 @dataclass(frozen=True)
@@ -143,12 +145,11 @@ def encoder(args: argparse.Namespace, texts: dict[str, list[str]]) -> Path:
     return run
 
 
-def pairs(sources: Sequence[Sequence[str]], count: int) -> Iterator[dict[str, list[str]]]:
-    """Words of two texts, and tags: 1 for a word that the other text has too.
+def pairs(sources: Sequence[Sequence[str]], count: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Words of two texts, each of a source drawn by chance.
 
-    A text comes from a source drawn by chance, which all have the same chance. In three of four pairs, the other text
-    is a changed copy: words dropped, replaced and added, parts swapped or cut off. In the fourth, it is another text
-    with a part of the first one.
+    In three of four pairs, the second text is a changed copy of the first one: words dropped, replaced and added, parts
+    swapped or cut off. In the fourth, it is another text with a part of the first one. Either may come first.
     """
     draw = random.Random(0)
     words = [word for source in sources for text in source for word in text.split()]
@@ -182,27 +183,35 @@ def pairs(sources: Sequence[Sequence[str]], count: int) -> Iterator[dict[str, li
             second = text(longest)
             place = draw.randint(0, len(second))
             second[place:place] = part(first)
-        both = [first, second] if draw.random() < 0.5 else [second, first]
         if first and second and BETWEEN not in (*first, *second):
-            known = [{word.lower() for word in words} for words in reversed(both)]
-            tags = [[str(int(word.lower() in other)) for word in one] for one, other in zip(both, known, strict=True)]
-            yield {"words": [*both[0], BETWEEN, *both[1]], "tags": [*tags[0], "0", *tags[1]]}
+            yield (first, second) if draw.random() < 0.5 else (second, first)
             count -= 1
 
 
 def comparer(args: argparse.Namespace, start: Path, texts: dict[str, list[str]]) -> Path:
-    """A run that continues an encoder: it learns to tag the words that two texts share."""
-    data = args.runs / "pairs"
+    """A run that continues an encoder: it tags the words that two texts share, and then estimates their share."""
+    data, tagger, run = args.runs / "pairs", args.runs / "tagger", args.runs / "comparer"
     if not (data / "train.jsonl").exists():
         general = [json.loads(line)["text"] for line in (args.runs / "texts" / "train.jsonl").open(encoding="utf-8")]
-        rows = [json.dumps(row) + "\n" for row in pairs([texts["mrpc"], general[:GENERAL]], PAIRS)]
+        rows = []
+        for both in pairs([texts["mrpc"], general[:GENERAL]], PAIRS):
+            first, second = ({word.lower() for word in text} for text in both)
+            tags = [
+                [int(word.lower() in other) for word in text] for text, other in zip(both, (second, first), strict=True)
+            ]
+            row = {"words": [*both[0], BETWEEN, *both[1]], "tags": [*map(str, [*tags[0], 0, *tags[1]])]}
+            row |= {"first": " ".join(both[0]), "second": " ".join(both[1])}
+            rows.append(json.dumps(row | {"share": 5 * statistics.fmean(tags[0] + tags[1])}) + "\n")
         data.mkdir(parents=True, exist_ok=True)
         for name, part in (("dev", rows[:1000]), ("train", rows[1000:])):
             (data / f"{name}.jsonl").write_text("".join(part), encoding="utf-8")
-    own = ["--task=own", "--own.kind=tokens", "--own.text_a=words", "--own.label=tags", f"--data_dir={data}"]
-    own += ["--epochs=2", "--batch_size=64", "--max_length=96", "--optimizer.learning_rate=1.5e-3", "--dropout=0"]
-    finetune([*own, "--encoder_dropout=0", "--seeds=1", f"--from={start}"], args.runs / "comparer")
-    return args.runs / "comparer"
+    own = ["--task=own", f"--data_dir={data}", "--batch_size=64", "--max_length=96", "--dropout=0"]
+    own += ["--encoder_dropout=0", "--seeds=1"]
+    tags = ["--own.kind=tokens", "--own.text_a=words", "--own.label=tags", "--epochs=2"]
+    finetune([*own, *tags, "--optimizer.learning_rate=1.5e-3", f"--from={start}"], tagger)
+    share = ["--own.kind=regression", "--own.text_a=first", "--own.text_b=second", "--own.label=share", "--epochs=1"]
+    finetune([*own, *share, "--optimizer.learning_rate=7e-4", f"--from={tagger}"], run)
+    return run
 
 
 def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -219,27 +228,25 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
     own.append(f"--max_length={task.length}")
     taught = ["--own.unlabelled=more.tsv", f"--teacher={teacher}", "--alpha=0.3", f"--seeds={args.seeds}"]
     learnt = finetune([*own, *task.student, *taught, f"--from={start}"], run)
+    write_texts(data / "texts.jsonl", [text for row in read_rows(data / "train.tsv", task) for text in row[:-1]])
     scores: dict[str, list[float]] = {"float32": [], "int8": []}
-    size = 0
+    sizes, counts = [], []
     for seed in range(args.seeds):
-        file = args.runs / f"{name}-{seed}.tflite"
-        if not file.exists():
-            options = ("--to=litert", "--precision=int8-dynamic", f"--lengths={task.length}")
-            bertzoo("convert", str(run / f"seed-{seed}"), str(file), *options)
-        size = max(size, file.stat().st_size)
-        for form, model in (("float32", run / f"seed-{seed}"), ("int8", file)):
-            scores[form].append(accuracy(model, data))
-    row = {"task": name, "parameters": learnt["model"]["parameters"], "int8, MB": round(size / 1e6, 2)}
+        cut = args.runs / f"{name}-{seed}"
+        if not cut.exists():
+            bertzoo("prune", "vocabulary", str(run / f"seed-{seed}"), str(cut), f"--input={data / 'texts.jsonl'}")
+        words = ("--precision=int8-dynamic", f"--lengths={task.length}")
+        file = litert_file(cut, args.runs / f"{name}-{seed}.tflite", *words)
+        sizes.append(file.stat().st_size)
+        counts.append(card(file)["parameters"])
+        for form, model in (("float32", cut), ("int8", file)):
+            scores[form].append(evaluate(model, f"--input={data / 'test.tsv'}")["score"])
+    row = {"task": name, "parameters": max(counts), "int8, MB": round(max(sizes) / 1e6, 2)}
     row |= {"seeds": args.seeds, "held out": tables.spread([one["score"] for one in learnt["seeds"]], 1)}
     row |= {"dev": tables.spread(scores["float32"], 1), "dev, int8": tables.spread(scores["int8"], 1)}
-    row |= {"teacher": round(accuracy(teacher, data), 1), "aim": task.aim}
-    small = learnt["model"]["parameters"] < 1e6 and size <= LONGEST_FILE
-    return row | {"met": small and row["dev, int8"]["median"] >= task.aim}
-
-
-def accuracy(model: Path, data: Path) -> float:
-    """A model's accuracy on GLUE's development set, in points."""
-    return json.loads(bertzoo("evaluate", str(model), "--split=test", f"--data_dir={data}", "--json"))["score"]
+    row |= {"teacher": round(evaluate(teacher, f"--input={data / 'test.tsv'}")["score"], 1)}
+    small = max(counts) < 1e6 and max(sizes) <= LONGEST_FILE
+    return row | {"aim": task.aim, "met": small and row["dev, int8"]["median"] >= task.aim}
 
 
 def main() -> None:
@@ -253,9 +260,10 @@ def main() -> None:
     args = parser.parse_args()
     texts = {name: prepare(task, args.glue, args.runs / name) for name, task in TASKS.items()}
     start = encoder(args, texts)
-    starts = {"sst2": start, "mrpc": comparer(args, start, texts)}
-    rows = [students(name, task, starts[name], args) for name, task in TASKS.items()]
-    results.write(args.out, [results.packages("jax"), f"commit {results.commit()}"], {"models": rows})
+    rows = []
+    for name, task in TASKS.items():
+        rows.append(students(name, task, comparer(args, start, texts) if len(task.columns) == 2 else start, args))
+        results.write(args.out, [results.packages("jax"), f"commit {results.commit()}"], {"models": rows})
 
 
 if __name__ == "__main__":
