@@ -241,7 +241,7 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
         counts.append(card(file)["parameters"])
         for form, model in (("float32", cut), ("int8", file)):
             scores[form].append(evaluate(model, f"--input={data / 'test.tsv'}")["score"])
-    row = {"task": name, "parameters": max(counts), "int8, MB": round(max(sizes) / 1e6, 2)}
+    row = {"task": task.folder, "parameters": max(counts), "int8, MB": round(max(sizes) / 1e6, 2)}
     row |= {"seeds": args.seeds, "held out": tables.spread([one["score"] for one in learnt["seeds"]], 1)}
     row |= {"dev": tables.spread(scores["float32"], 1), "dev, int8": tables.spread(scores["int8"], 1)}
     row |= {"teacher": round(evaluate(teacher, f"--input={data / 'test.tsv'}")["score"], 1)}
