@@ -66,10 +66,10 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
     path = directory / OPTIONS
     options = read_table(path)
     check_class(options.get("tokenizer_class"), kind, path)
-    if own := options.get("auto_map"):
+    if classes := options.get("auto_map"):
         raise UserError(
-            f"{path}: auto_map = {own} names a class in the directory's own code, which bertzoo does not run. Use a "
-            f"tokenizer of a class in {', '.join(sorted(CLASSES[kind]))}."
+            f"{path}: auto_map = {classes} names code in the directory, which bertzoo does not run. Use a tokenizer "
+            f"of a class in {', '.join(sorted(CLASSES[kind]))}."
         )
     for setting, value in options.items():
         fixed = _FIXED[kind].get(setting)

@@ -83,7 +83,7 @@ class Finetune:
     tokens.
     """
 
-    RETIRED: ClassVar[dict[str, Any]] = {"quantise": "none", "wnli": None}
+    RETIRED: ClassVar[dict[str, Any]] = {"quantise": "none", "wnli": "trained"}
 
     kind: Literal["finetune"] = "finetune"  # the kind of config
     task: str = ""  # a task of GLUE, squad1, squad2, or own

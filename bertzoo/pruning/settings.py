@@ -121,7 +121,7 @@ class Scoring(StrategyStages):
 class Prune(TrainingConfig):
     """A pruning run; a TOML file holds `seed` and one table for each other field."""
 
-    RETIRED: ClassVar[dict[str, Any]] = {"teaching": None}
+    RETIRED: ClassVar[dict[str, Any]] = {"teaching": {"ground_truth": 1.0, "dtype": "bfloat16"}}
 
     kind: Literal["prune"] = "prune"
     model: Model  # the unpruned model

@@ -162,6 +162,7 @@ REFUSED: dict[str, tuple[tuple[str, Change], tuple]] = {
     "more in a map": (special(extra_special_tokens={"e": "model"}), ("extra_special_tokens", "'model'")),
     "unknown in a map": (special(image_token="a"), ("image_token", "'a'")),
     "another class": (options(tokenizer_class="RobertaTokenizer"), ("tokenizer_class", "'RobertaTokenizer'")),
+    "own code": (options(auto_map={"AutoTokenizer": ["own.Own", None]}), ("auto_map", "own.Own")),
     "of pieces": (options(tokenizer_class="AlbertTokenizer"), ("'AlbertTokenizer'", "wordpiece")),
     "no cutting": (options(do_basic_tokenize=False), ("do_basic_tokenize", False, True)),
     "whole words": (options(never_split=["a"]), ("never_split", "['a']", None)),

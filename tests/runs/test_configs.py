@@ -76,6 +76,16 @@ def test_keys_that_an_earlier_version_wrote_change_nothing(name, keys, tmp_path)
     assert config.load(of, [name, file]) == config.load(of, [name])
 
 
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [("demo_prune", "teaching = {dtype = 'bfloat16', ground_truth = 0.5}"), ("finetune", "wnli = 'majority'")],
+)
+def test_keys_of_an_earlier_version_with_an_effect_are_rejected(name, keys, tmp_path):
+    (file := tmp_path / "old.toml").write_text(keys)
+    with pytest.raises(ConfigError, match=mentioning("unknown key", keys.split()[0])):
+        config.load(kind_of_files(name).config(), [name, file])
+
+
 def test_the_demo_is_interrupted_at_a_step_that_it_logs():
     script = (Path(__file__).parents[2] / "launch" / "demo.sh").read_text()
     stop = int(re.search(r"^stop_after=(\d+)", script, re.MULTILINE)[1])
