@@ -1,7 +1,5 @@
 """The Pareto front of a sweep under a budget: models that no other one beats in both milliseconds and held-out loss."""
 
-import csv
-import io
 import shutil
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
@@ -9,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bertzoo.core import atomic, config
+from bertzoo.core import config
 from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.progress import write_csv
 from bertzoo.jobs.record import JobRecord
 from bertzoo.runs.report import HELDOUT, new_figure
 
@@ -88,12 +87,8 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
         rows.append(values | {"run": record.places.output(job), "config": str(folder / name)})
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier front
     temporary.rename(folder)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     table, picture = (record.path / f"{NAME}.{suffix}" for suffix in ("csv", "png"))
-    atomic.write_bytes(table, text.getvalue().encode())
+    write_csv(table, rows, rows[0])
     earlier = [pairs[job.name] for job in trained if job.rung < last]
     _draw(picture, earlier, [pairs[job.name] for job in final], [pairs[job.name] for job in best], limit)
     return [table, picture]

@@ -32,7 +32,11 @@ class Budget:
 
         Raises UserError if the table does not cover the model.
         """
-        record, timing = checks.record, _timing(point)
+        record = checks.record
+        # Points with equal models share the job that measures them.
+        options = {key: value for key, value in point.options.items() if key.partition(".")[0] == "model"}
+        name = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()[:12]
+        timing = CommandJob(name=f"latency/{name}", verb="benchmark", models=("base",), options=options)
         if self._times is not None:
             structure = Structure(checks.recipe(point).model, NoHead(), {}, {}, ())
             milliseconds = latency.latency(structure, self._times, str(self.table))({})
@@ -45,13 +49,6 @@ class Budget:
             record.states[point.name] = "over budget", ""
             return None
         return point
-
-
-def _timing(point: CommandJob) -> CommandJob:
-    """Return the job that measures a point's model. Points with equal models share it."""
-    options = {key: value for key, value in point.options.items() if key.partition(".")[0] == "model"}
-    name = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()[:12]
-    return CommandJob(name=f"latency/{name}", verb="benchmark", models=("base",), options=options)
 
 
 class Halving:
@@ -85,7 +82,9 @@ class Halving:
         if self._rung >= max(1, self._rungs):
             return []
         if self._rung:
-            self._points = self._best(checks)
+            pairs = scored(checks.record, self._points)
+            best = [[*pairs][index] for index in ranked([*pairs.values()])[: _half(len(self._points))]]
+            self._points = [point for point in self._points if point.name in best]
         elif not self._begun:
             self._check(checks)
         if not self._rung and self._budget is not None:
@@ -120,12 +119,6 @@ class Halving:
                 )
             if key in (point.settings or {}):
                 raise ConfigError(f"--halving sets {key}, but the grid has it too. Remove it from the grid.")
-
-    def _best(self, checks: Checks) -> list[CommandJob]:
-        """Return the better half of the current rung, in the order of the points."""
-        pairs = scored(checks.record, self._points)
-        best = [[*pairs][index] for index in ranked([*pairs.values()])[: _half(len(self._points))]]
-        return [point for point in self._points if point.name in best]
 
     def _of_rung(self, checks: Checks, point: CommandJob) -> CommandJob:
         """Return the point with the steps of the current rung."""

@@ -28,8 +28,7 @@ class Verb:
     prints: whether the output is the text that the command prints.
     resumes: whether the same command resumes after a kill. If not, the output is removed before the command runs again.
     by_task: whether the stage needs tasks.
-    requires: a key that the stage must set besides those in REQUIRED.
-    fixed: flags that are always added.
+    requires: a key that the stage must set, for itself or for each task.
     """
 
     words: tuple[str, ...] = ("config",)
@@ -41,7 +40,6 @@ class Verb:
     resumes: bool = True
     by_task: bool = False
     requires: str = ""
-    fixed: tuple[str, ...] = ()
 
     @property
     def is_summary(self) -> bool:
@@ -49,8 +47,6 @@ class Verb:
         return self.prints or self.makes == ZIP
 
 
-KEYS = ("config", "source", "from", "teacher", "models")  # keys of a stage that are arguments of its command
-REQUIRED = ("config", "source", "models")  # others are required by the commands themselves
 ANY_MODEL = (MODEL, TUNED)
 TRAINING = ("pretrain", "transfer", "prune")  # commands that run on several machines
 _FROM_MODEL: dict[str, Any] = {"flags": ("from",), "reads": {"from": (MODEL,)}}
@@ -71,17 +67,10 @@ VERBS = {
     "finetune": Verb(**_TUNING),
     "sweep": Verb(**_TUNING),
     "evaluate": Verb(
-        words=("from",),
-        reads={"from": (*ANY_MODEL, FILE)},
-        **_PRINTING,
-        suffix=".json",
-        requires="from",
-        fixed=("--json",),
+        words=("from", "--json"), reads={"from": (*ANY_MODEL, FILE)}, **_PRINTING, suffix=".json", requires="from"
     ),
     "convert": Verb(words=("from", OUTPUT), reads={"from": ANY_MODEL}, makes=FILE, resumes=False, requires="from"),
-    "benchmark": Verb(
-        words=("models",), reads={"models": (*ANY_MODEL, FILE)}, **_PRINTING, suffix=".json", fixed=("--json",)
-    ),
+    "benchmark": Verb(words=("models", "--json"), reads={"models": (*ANY_MODEL, FILE)}, **_PRINTING, suffix=".json"),
     "phone": Verb(
         words=("pack", "from", OUTPUT), reads={"from": (FILE,)}, makes=PACKED, resumes=False, requires="from"
     ),
@@ -255,7 +244,7 @@ class JobList:
         words += [f"--run_dir={places.output(job)}"] * (OUTPUT not in job.form.words and not job.form.prints)
         words += [f"--config={name}" for name in job.config if "config" in job.form.flags]
         words += [f"--{key}={value(job.links[key])}" for key in job.form.flags if key in job.links]
-        return [*words, *job.form.fixed, *(f"--{key}={filled(text)}" for key, text in job.options.items())]
+        return [*words, *(f"--{key}={filled(text)}" for key, text in job.options.items())]
 
 
 def _named(job: CommandJob) -> list[str]:

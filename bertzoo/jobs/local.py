@@ -183,10 +183,7 @@ def device_environments(processes: int | None, cores: int | None = None) -> list
 
 
 def count_devices() -> tuple[str, int]:
-    """Return JAX's platform and its number of devices, or of chips for a TPU.
-
-    A separate process counts them, since counting occupies the devices until the process ends.
-    """
+    """Return JAX's platform and its number of devices, or of chips for a TPU, as a separate process counts them."""
     platform, count = ask_jax(_COUNT)
     return platform, count
 

@@ -14,7 +14,6 @@ from typing import Any
 from bertzoo.core import config, schema
 from bertzoo.core.documents import DocumentError, fitting
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.jobs import job as forms
 from bertzoo.jobs.job import REFERENCE, VERBS, CommandJob, JobList, alpha_is_one
 from bertzoo.jobs.sweep import check_keys, check_settable, to_options
 
@@ -122,10 +121,10 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
     check_keys(f"{where}.", table, [key.removesuffix("?") for key in _STAGE])
     check_keys(f"{where}.verb ", [verb], VERBS)
     form = VERBS[verb]
-    for key in forms.KEYS:
+    for key in ("config", "source", "from", "teacher", "models"):
         if key in table and key not in (*form.words, *form.flags):
             raise ConfigError(f"{where}.{key} does not apply to {verb}. Remove the key {key}.")
-        if key in form.words and key not in table and key in forms.REQUIRED:
+        if key in form.words and key not in table and key != "from":  # each task may have its own
             raise ConfigError(f"{where}.{key} is missing, but {verb} needs it. Add this key.")
     job = CommandJob(
         name=stage,
@@ -171,7 +170,19 @@ def _linked(job: CommandJob, jobs: Sequence[CommandJob], inputs: Mapping[str, st
         links.pop("teacher", None)
 
     def resolved(name: str, task: str, where: str) -> str:
-        return name if name in inputs else _resolve(name, task, jobs, where)
+        """Return the input `name`, the name of the job for `task` in the stage `name`, or that of its only job."""
+        names = [name] if name in inputs else [other.name for other in jobs if other.stage == name]
+        if not names:
+            stages = {other.stage for other in jobs}
+            raise ConfigError(f"{where} names {name}, no input and no earlier stage{schema.nearest(name, stages)}")
+        if (of_task := f"{name}/{task}") in names:
+            return of_task
+        if len(names) > 1:
+            raise ConfigError(
+                f"{where} names {name}, which has a step for each of {len(names)} tasks, but "
+                f"{f'none for {task}' if task else f'{where} needs a stage with one step'}. Name another stage."
+            )
+        return names[0]
 
     links = {key: resolved(name, job.task, f"{where}.{key}") for key, name in links.items()}
     models: list[str] = []
@@ -187,26 +198,6 @@ def _linked(job: CommandJob, jobs: Sequence[CommandJob], inputs: Mapping[str, st
     names = [name for text in (job.source, *job.options.values()) for name in REFERENCE.findall(text)]
     references = {name: resolved(name, job.task, where) for name in names if name != "task"}
     return replace(job, links=links, models=tuple(models), references=references)
-
-
-def _resolve(name: str, task: str, jobs: Sequence[CommandJob], where: str) -> str:
-    """Return the name of the job for `task` in the stage `name`, or the name of the stage's only job.
-
-    where: the key that names the stage, for messages. Raises ConfigError if the stage has no such job.
-    """
-    names = [job.name for job in jobs if job.stage == name]
-    if not names:
-        raise ConfigError(
-            f"{where} names {name}, no input and no earlier stage{schema.nearest(name, {job.stage for job in jobs})}"
-        )
-    if (of_task := f"{name}/{task}") in names:
-        return of_task
-    if len(names) > 1:
-        raise ConfigError(
-            f"{where} names {name}, which has a step for each of {len(names)} tasks, but "
-            f"{f'none for {task}' if task else f'{where} needs a stage with one step'}. Name another stage."
-        )
-    return names[0]
 
 
 def _names(where: str, value: str | list[str]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import csv
 import io
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,8 @@ def publish(record: JobRecord) -> None:
     if record.list.kind == "pipeline":
         atomic.write_bytes(table_file(record), _page(record).encode())
         return
-    text, rows, last = io.StringIO(), [_row(record, job) for job in record.list.points], ("run", "error")
-    columns = [*dict.fromkeys(key for row in rows for key in row if key not in last), *last]
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    atomic.write_bytes(table_file(record), text.getvalue().encode())
+    rows, last = [_row(record, job) for job in record.list.points], ("run", "error")
+    write_csv(table_file(record), rows, [*dict.fromkeys(key for row in rows for key in row if key not in last), *last])
     for job in best_points(record):
         link = record.path / BEST / job.task
         link.parent.mkdir(exist_ok=True)
@@ -41,6 +37,15 @@ def publish(record: JobRecord) -> None:
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(Path("..", record.places.folder.name, job.place))
         temporary.replace(link)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
+    """Write rows as CSV; a column that a row lacks is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*columns], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    atomic.write_bytes(path, text.getvalue().encode())
 
 
 def table_file(record: JobRecord) -> Path:
@@ -80,11 +85,6 @@ def _row(record: JobRecord, job: CommandJob) -> dict[str, Any]:
     head |= {"ms": record.milliseconds.get(job.place, "")} if record.milliseconds else {}
     values = record.scores(job) if finished else job.settings or {}
     return {**head, **values, "run": f"{record.places.folder.name}/{job.place}", "error": error}
-
-
-def _shown(job: CommandJob, score: float) -> str:
-    """Format a score: in points with two decimals or, for a training, in nats with four decimals."""
-    return f"{score:.4f}" if job.is_training else f"{score:.2f}"
 
 
 def _page(record: JobRecord) -> str:
@@ -132,8 +132,8 @@ def outcome(record: JobRecord, job: CommandJob) -> str:
 
 
 def _result(record: JobRecord, job: CommandJob, output: Path) -> str:
-    if job.is_point:
-        return _shown(job, record.scores(job)["score"])
+    if job.is_point:  # a loss in nats, or points
+        return f"{record.scores(job)['score']:.{4 if job.is_training else 2}f}"
     if job.is_training:
         last = reports.read_run(output).history
         line = (last.heldout or last.train)[-1]

@@ -34,29 +34,23 @@ _ENTRY = {
 _RECORD = {"steps?": {str: _ENTRY}, "hashes?": {str: (str, str)}}
 
 
-def output_hash(kind: str, name: str) -> str:
-    """Return the SHA-256 of an output: of a model's parameters, a corpus's text, or the bytes of files.
+def content_hash(kind: str, name: str) -> str:
+    """Return the SHA-256 of an output or input: of a model's parameters, a corpus's text, or the bytes of files.
 
-    kind: a kind of output in `job`, such as MODEL. name: the output's path or URL. Raises UserError if it is missing or
-    damaged.
+    kind: a kind of output in `job`, such as MODEL, or "" for an input. name: path or URL; of an input also globs. If it
+    names no file on this machine (such as embedded:python), the hash of an input is that of `name`. Raises UserError if
+    an output is missing or damaged.
     """
     if kind in forms.ANY_MODEL:
         return _of_model(name)
-    return manifest.read_manifest(Path(name)).hash if kind == forms.CORPUS else _of_path(Path(name))
-
-
-def input_hash(text: str) -> str:
-    """Return the SHA-256 of an input: of a model's parameters, or of all bytes of the files that `text` names.
-
-    If `text` names no file on this machine (such as embedded:python or gs://bucket/text), the hash is that of `text`.
-    """
-    paths = _matches(text)
+    if kind:
+        return manifest.read_manifest(Path(name)).hash if kind == forms.CORPUS else _of_path(Path(name))
+    paths = _matches(name)
     if len(paths) == 1 and paths[0].is_dir():
-        try:
+        with suppress(UserError):  # a directory of text or tables
             return _of_model(str(paths[0]))
-        except UserError:  # a directory of text or tables
-            return _of_path(paths[0])
-    return _digest([_of_path(path) for path in paths] or [text])
+        return _of_path(paths[0])
+    return _digest([_of_path(path) for path in paths] or [name])
 
 
 def files_stamp(text: str) -> str | None:
@@ -187,7 +181,7 @@ class JobRecord:
 
     def sources(self, job: CommandJob) -> list[CommandJob]:
         """Return the jobs whose outputs a job reads, itself or through other jobs."""
-        needs = [self.list.job(name) for name in self.list.needs(job)]
+        needs = map(self.list.job, self.list.needs(job))
         jobs = [source for other in needs for source in (*self.sources(other), other)]
         return list({source.name: source for source in jobs}.values())
 
@@ -340,12 +334,9 @@ class JobRecord:
         }
 
     def _hash(self, kind: str, name: str) -> str:
-        """Return the hash of an output or input at `name`, a path or URL.
+        """Return `content_hash`, from a cache until a file's size or time changes or the job that writes to a URL runs.
 
-        kind: a kind of output in `job`, or "" for an input.
-
-        Hashes are cached. A file's hash is valid until the file's size or modification time changes, a URL's hash
-        until the job that writes to the URL runs again. An input that was removed counts as unchanged.
+        An input that was removed counts as unchanged.
         """
         if is_url(name) and name in self._remote:
             return self._remote[name]
@@ -354,7 +345,7 @@ class JobRecord:
         stamp, known = self._now[name], self._stamps.get(name)
         if known is not None and (stamp == known[0] or (stamp is None and not kind)):
             return known[1]
-        digest = output_hash(kind, name) if kind else input_hash(name)
+        digest = content_hash(kind, name)
         if stamp is not None:
             self._stamps[name] = [stamp, digest]
         elif is_url(name):

@@ -12,8 +12,6 @@ from bertzoo.jobs.job import TRAINING, CommandJob
 from bertzoo.jobs.record import JobRecord
 from bertzoo.jobs.sweep import ValueRange
 
-JOURNAL = "optuna.log"  # the trials of all studies of a sweep, in its directory
-Sampler = Literal["tpe", "random"]
 MakePoint = Callable[[Mapping[str, str]], CommandJob]  # makes the point of some settings
 
 
@@ -33,7 +31,7 @@ class Study:
     milliseconds; a point over it counts as a trial, but does not run.
     """
 
-    def __init__(self, trials: int, sampler: Sampler, seed: int | None, budget: Budget | None = None):
+    def __init__(self, trials: int, sampler: Literal["tpe", "random"], seed: int | None, budget: Budget | None = None):
         with needs_extra("--trials", "optuna"):
             import optuna  # pyright: ignore[reportMissingImports]
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -92,7 +90,7 @@ class Study:
         return (kinds.IntDistribution if whole else kinds.FloatDistribution)(values.low, values.high, log=values.log)
 
     def _open(self, record: JobRecord, space: _Space, direction: Literal["minimize", "maximize"]) -> Any:
-        file, storages = record.path / JOURNAL, self._optuna.storages
+        file, storages = record.path / "optuna.log", self._optuna.storages  # the trials of all studies
         try:
             storage = storages.JournalStorage(storages.journal.JournalFileBackend(str(file)))
             return self._optuna.create_study(
