@@ -134,7 +134,7 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
     run, mesh = RunDirectory(path), sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
     path.mkdir()
     run.write_config(made)
-    run.write_provenance([], 1, Corpus.open(corpus))
+    run.write_provenance(Corpus.open(corpus))
     shapes = state.abstract(objective, optim.build(made.optimizer, 2), mesh)
     zeros = jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype), leaf.sharding), shapes)
     values = drawn(objective, 7)

@@ -47,7 +47,11 @@ def choose(
     All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at
     least one element. Raises UserError if `target` is not below the model's cost, or if no cut meets it.
     """
-    bundles = removal_order(structure, scores, multiples)
+    ties: dict[str, list[Dimension]] = defaultdict(list)
+    for name, dimension in structure.dimensions.items():
+        ties[dimension.tie or f"{name} alone"].append(dimension)
+    bundles = [bundle for tied in ties.values() for bundle in _bundles(tied, scores, multiples)]
+    bundles.sort(key=lambda bundle: bundle.score)  # stable
 
     def sizes(removed: int) -> dict[str, int]:
         left = structure.sizes
@@ -104,11 +108,8 @@ def uniform(
 def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, hint: str = "") -> int:
     """Return the fewest cutting steps after which the cost is at most `target`.
 
-    sizes(n): sizes of the dimensions after n steps; their cost falls as n grows.
-    steps: number of possible steps.
-    hint: advice to add to the error if all steps are not enough.
-
-    Raises UserError if no step is necessary, or if all `steps` steps are not enough.
+    sizes(n): sizes of the dimensions after n of the possible `steps`; their cost falls as n grows. hint: advice to add
+    to the error if all steps are not enough. Raises UserError then, or if no step is necessary.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
@@ -124,15 +125,6 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
         middle = (first + last) // 2
         first, last = (first, middle) if cost(sizes(middle)) <= target else (middle + 1, last)
     return first
-
-
-def removal_order(structure: Structure, scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
-    """Return every Bundle of elements that may be cut, in the order of cutting."""
-    ties: dict[str, list[Dimension]] = defaultdict(list)
-    for name, dimension in structure.dimensions.items():
-        ties[dimension.tie or f"{name} alone"].append(dimension)
-    bundles = [bundle for tied in ties.values() for bundle in _bundles(tied, scores, multiples)]
-    return sorted(bundles, key=lambda bundle: bundle.score)  # stable
 
 
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:

@@ -58,18 +58,24 @@ def flops(structure: Structure, length: int = 128) -> Cost:
 
 
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:
-    """Return the penalty's factors β, {dimension: relative cost of one element} (schuBERT §5).
+    """Return the penalty's factors β, {dimension: relative cost of one element} (schuBERT §5); each at least LEAST.
 
-    cost: the cost function of the run's target.
-
-    An element's cost is divided by the cost of the costliest head or, if no head costs anything, of the costliest
-    element. β is at least LEAST, 1e-12.
-
-    Raises ConfigError if no removal reduces the cost, which can happen with a latency table.
+    An element's cost is divided by that of the costliest head or, if no head costs anything, of the costliest element.
+    cost: the cost function of the run's target. Raises ConfigError if no removal reduces the cost, which can happen
+    with a latency table.
     """
-    whole = cost(structure.sizes)
-    removed = {name: _removed(structure, dimension, cost, whole) for name, dimension in structure.dimensions.items()}
-    heads = [removed[name] for name, dimension in structure.dimensions.items() if dimension.letter == "a"]
+    whole, dimensions = cost(structure.sizes), structure.dimensions
+
+    def removed_cost(dimension: Dimension) -> float:
+        """Return the cost of an element: remove one from each group of the dimension and of those tied to it."""
+        tied = [one for one in dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
+        # The last element of a dimension stays; one more costs as much as it.
+        step = dimension.groups if dimension.size == dimension.groups else -dimension.groups
+        changed = cost({**structure.sizes, **{one.name: one.size + step for one in tied}})
+        return (changed - whole) / (step * len(tied))
+
+    removed = {name: removed_cost(dimension) for name, dimension in dimensions.items()}
+    heads = [removed[name] for name, dimension in dimensions.items() if dimension.letter == "a"]
     unit = max(heads, default=0) or max(removed.values())
     if unit <= 0:
         letters = ", ".join(structure.by_letter)
@@ -81,24 +87,9 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
     return {name: max(value / unit, LEAST) for name, value in removed.items()}
 
 
-def _removed(structure: Structure, dimension: Dimension, cost: Cost, whole: float) -> float:
-    """Return the cost of one element of a dimension.
-
-    whole: cost of the model.
-
-    The function removes one element from each group of the dimension and of all dimensions tied to it. It divides the
-    saved cost by the number of removed elements. If each group has only one element, the function adds one instead.
-    """
-    tied = [one for one in structure.dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
-    # The last element of a dimension stays; one more costs as much as it.
-    step = dimension.groups if dimension.size == dimension.groups else -dimension.groups
-    changed = cost({**structure.sizes, **{one.name: one.size + step for one in tied}})
-    return (changed - whole) / (step * len(tied))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Budget:
-    """A budget as a number (`count`), or as a share of the unpruned model's cost."""
+    """A budget as a number, or as a share of the unpruned model's cost."""
 
     count: float | None = None  # the budget as a number; exactly one of count and share
     share: float | None = None  # the budget as a share of the unpruned model's cost

@@ -29,7 +29,6 @@ Point = tuple[int, ...]  # a size for each letter of a table, in the table's ord
 FORMAT = "bertzoo latency table"
 ADVICE = "Measure this model with `bertzoo benchmark CONFIG --table=FILE`"
 _TOGETHER = (("h", "f"), ("h", "a", "k"), ("h", "a", "v"), ("e",))
-_OF_LAYERS = ("h", "f", "a", "k", "v")
 _FIELDS = {
     "h": ("hidden_size",),
     "e": ("embedding_size",),
@@ -168,7 +167,13 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
     more = _terms(table, table.more, _together(table.sizes, of_layers_only=True))
 
     def cost(sizes: Sizes) -> float:
-        *others, last = (_within(layer, table, name) for layer in layer_sizes(resized(structure.model, sizes)))
+        *others, last = layers = layer_sizes(resized(structure.model, sizes))
+        for layer, (letter, measured) in itertools.product(layers, table.sizes.items()):
+            if not measured[0] <= layer[letter] <= measured[-1]:
+                raise UserError(
+                    f"{name} covers {LETTERS[letter]} from {measured[0]} to {measured[-1]}, not {layer[letter]}. "
+                    f"{ADVICE}."
+                )
         return sum(term(last) for term in one) + sum(term(layer) for layer in others for term in more)
 
     return cost
@@ -223,19 +228,10 @@ def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tu
 
     of_layers_only: whether to leave out the embedding's letter.
     """
-    letters = [letter for letter in sizes if letter in _OF_LAYERS or not of_layers_only]
+    letters = [letter for letter in sizes if letter != "e" or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)
     return [group for group in groups if not any({*group} < {*larger} for larger in groups)]
 
 
 def _point(sizes: Mapping[str, int]) -> Point:
     return tuple(sizes.values())
-
-
-def _within(layer: Mapping[str, int], table: LatencyTable, name: str) -> Mapping[str, int]:
-    for letter, measured in table.sizes.items():
-        if not measured[0] <= layer[letter] <= measured[-1]:
-            raise UserError(
-                f"{name} covers {LETTERS[letter]} from {measured[0]} to {measured[-1]}, not {layer[letter]}. {ADVICE}."
-            )
-    return layer

@@ -1,5 +1,6 @@
 """The kind "prune": training runs and cuts in turn, and the pruned model at the end; the paths in a run's directory."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,12 @@ def parts(run: Path) -> list[Path]:
 def format_amount(part: float, whole: float) -> str:
     """Format the cost `part`: as a count if the whole model's cost `whole` is an integer, else in milliseconds."""
     return f"{part:,.0f}" if isinstance(whole, int) else f"{part:,.3f}"
+
+
+def format_sizes(sizes: Mapping[str, int], letter: str) -> str:
+    """Format the sizes, by name, of the dimensions with a letter (`structure.LETTERS`), as "20" or "16 to 20"."""
+    values = {size for name, size in sizes.items() if name.rpartition("/")[2] == letter}
+    return str(*values) if len(values) == 1 else f"{min(values)} to {max(values)}"
 
 
 def cut_files(run: Path) -> list[Path]:

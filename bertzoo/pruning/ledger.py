@@ -7,11 +7,10 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.pruning.costs import Cost
-from bertzoo.pruning.layout import format_amount
+from bertzoo.pruning.layout import format_amount, format_sizes
 from bertzoo.pruning.structure import Structure
 
 Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
-Weights = Mapping[str, np.ndarray]  # by dimension, |α|·β: prune vector times the cost of one element
 LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose and elements to keep must still have
 LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
 
@@ -58,7 +57,7 @@ def check_gamma(
         )
 
 
-def removed(weights: Weights, kept: Kept) -> float:
+def removed(weights: Mapping[str, np.ndarray], kept: Kept) -> float:
     """Return the sum of `weights`, one number per element, over the elements that are not in `kept`."""
     return float(sum(weight.sum() - weight[kept[name]].sum() for name, weight in weights.items()))
 
@@ -68,7 +67,7 @@ def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dic
 
     `saved` is {letter of `structure.LETTERS`: cost saved if only the dimensions of this letter are cut}.
     """
-    before, after = structure.sizes, structure.sizes | _sizes(kept)
+    before, after = structure.sizes, structure.sizes | {name: len(indices) for name, indices in kept.items()}
     saved = {
         letter: cost(before) - cost(before | {name: after[name] for name in names})
         for letter, names in structure.by_letter.items()
@@ -89,15 +88,6 @@ def describe(cut: Mapping[str, Any]) -> list[str]:
         f"{unit} (this iteration may keep {amount(cut['target'])}, the last one {amount(cut['budget'])})"
     ]
     for letter, saved in cut["saved"].items():
-        before, after = (_range(cut["sizes"][when], letter) for when in ("before", "after"))
+        before, after = (format_sizes(cut["sizes"][when], letter) for when in ("before", "after"))
         lines.append(f"  {letter}  {before} -> {after} saves {amount(saved)}")
     return lines
-
-
-def _range(sizes: Mapping[str, int], letter: str) -> str:
-    values = {size for name, size in sizes.items() if name.rpartition("/")[2] == letter}
-    return str(*values) if len(values) == 1 else f"{min(values)} to {max(values)}"
-
-
-def _sizes(kept: Kept) -> dict[str, int]:
-    return {name: len(indices) for name, indices in kept.items()}

@@ -30,10 +30,7 @@ def l1(vectors: Vectors, betas: Betas) -> jax.Array:
 
 
 def soft_threshold(vectors: Vectors, betas: Betas, step: float | jax.Array) -> dict[str, jax.Array]:
-    """Return sign(α)·max(|α| − step·β, 0) of the vectors α, the proximal step of Σ β·‖α‖₁.
-
-    step: weight γ of the penalty times the learning rate.
-    """
+    """Return sign(α)·max(|α| − step·β, 0) of the vectors α: the proximal step of Σ β·‖α‖₁; step: γ·learning rate."""
     return {
         name: jnp.sign(vector) * jnp.maximum(jnp.abs(vector) - step * betas[name], 0.0)
         for name, vector in vectors.items()
@@ -154,25 +151,12 @@ class PruneObjective:
         weights = jax.lax.stop_gradient(named(frozen))
         sums, metrics = self.objective(nested(fold(self.structure, weights, vectors)), None, batch, model_key)
         rows, cost = jnp.sum(batch["row_weight"]), self.gates.penalty(trained, self.betas)
-        metrics = {**metrics, "penalty": (cost * rows, rows), **self._mean_vectors(trained, rows)}
-        return {**sums, "penalty": self.gamma * cost * rows}, metrics
-
-    def _mean_vectors(self, trained: Vectors, rows: jax.Array) -> Metrics:
-        """Return {"h_left": …, …}: for each letter (`structure.LETTERS`), the mean absolute value in its prune vectors.
-
-        The mean weights each element by β of its dimension. Before training, each mean is 1.
-        """
-        totals: dict[str, Any] = {}
+        left: dict[str, Any] = {}  # by letter, the mean absolute value in its prune vectors, weighted by β; 1 at first
         for name, dimension in self.structure.dimensions.items():
-            total, weight = totals.get(f"{dimension.letter}_left", (0.0, 0.0))
-            left = jnp.sum(jnp.abs(self.gates.vector(trained[name], None)))
-            beta = self.betas[name]
-            totals[f"{dimension.letter}_left"] = total + beta * left * rows, weight + beta * dimension.size * rows
-        return totals
-
-    def scores(self, params: Any) -> dict[str, jax.Array]:
-        """Return the importance of each element of each dimension, for `choose`."""
-        return {name: self.gates.score(trained) for name, trained in named(params).items()}
+            total, weight = left.get(f"{dimension.letter}_left", (0.0, 0.0))
+            magnitude, beta = jnp.sum(jnp.abs(self.gates.vector(trained[name], None))), self.betas[name]
+            left[f"{dimension.letter}_left"] = total + beta * magnitude * rows, weight + beta * dimension.size * rows
+        return {**sums, "penalty": self.gamma * cost * rows}, {**metrics, "penalty": (cost * rows, rows), **left}
 
 
 def named(params: Any) -> dict[str, Any]:

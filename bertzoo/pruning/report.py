@@ -20,7 +20,6 @@ NAMES = {
     "h": "width of the layers",
     "e": "width of the embedding",
 }
-OF_LAYERS = ("f", "a", "k", "v")
 _CUT = {
     "iteration": int,
     "unit": str,
@@ -28,7 +27,6 @@ _CUT = {
     "cost": {"before": float, "after": float},
     "sizes": {"before": {str: int}, "after": {str: int}},
 }
-LAST, FIRST = "#c4452d", "0.55"
 
 
 def write_report(directory: Path) -> tuple[list[Path], str]:
@@ -66,7 +64,11 @@ def table(cuts: Sequence[Cut]) -> str:
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
     rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
     drawn = tables.markdown(
-        head, ([number, amount(cost), *(_span(sizes, letter) for letter in letters)] for number, cost, sizes in rows)
+        head,
+        (
+            [number, amount(cost), *(layout.format_sizes(sizes, letter) for letter in letters)]
+            for number, cost, sizes in rows
+        ),
     )
     return f"## Sizes after every iteration (budget: {amount(cuts[-1]['budget'])} {cuts[0]['unit']})\n\n{drawn}"
 
@@ -83,17 +85,20 @@ def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
     figure.suptitle(path.parent.resolve().name)
     for axes, letter in zip(figure.subplots(len(letters), 1, squeeze=False)[:, 0], letters, strict=True):
         sizes = [_sizes(state, letter) for state in states]
-        if letter in OF_LAYERS:
+        if letter not in ("h", "e"):  # of the layers
             for number, state in enumerate(sizes):
                 ends = number in (0, len(sizes) - 1)
                 label = ("unpruned" if number == 0 else "pruned") if ends else None
-                style = {"color": LAST if number == len(sizes) - 1 else FIRST, "linewidth": 1.6 if ends else 0.8}
+                style = {
+                    "color": report.HELDOUT if number == len(sizes) - 1 else "0.55",
+                    "linewidth": 1.6 if ends else 0.8,
+                }
                 axes.plot(
                     list(state), list(state.values()), marker="o", markersize=4, clip_on=False, label=label, **style
                 )
             axes.set_xlabel("layer")
         else:
-            axes.plot(range(len(sizes)), [state[0] for state in sizes], marker="o", clip_on=False, color=LAST)
+            axes.plot(range(len(sizes)), [state[0] for state in sizes], marker="o", clip_on=False, color=report.HELDOUT)
             axes.set_xlabel("iteration")
         axes.set_ylabel(NAMES[letter])
         axes.set_ylim(bottom=0)
@@ -120,8 +125,3 @@ def _sizes(sizes: Mapping[str, int], letter: str) -> dict[float, int]:
         inside = re.search(r"feed_forward_(\d+)", name)
         by_layer[(int(layer[1]) + 1 if layer else 0) + (int(inside[1]) / 10 if inside else 0)] = size
     return dict(sorted(by_layer.items()))
-
-
-def _span(sizes: Mapping[str, int], letter: str) -> str:
-    values = _sizes(sizes, letter).values()
-    return str(min(values)) if len(set(values)) == 1 else f"{min(values)} to {max(values)}"

@@ -16,7 +16,6 @@ from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.data.corpus.reader import Corpus
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
 from bertzoo.pruning import layout, ledger
 from bertzoo.pruning.costs import Cost, Target, betas
@@ -27,7 +26,6 @@ from bertzoo.pruning.structure import Structure, declare
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
-from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.checkpoint import restore_params
@@ -35,17 +33,9 @@ from bertzoo.train.experiment import Experiment, StageSetup
 
 _LOG = logging.getLogger(__name__)
 
-GENERATOR = "generator/"
-
 
 class PruneResult(NamedTuple):
-    """The result of a pruning run; costs are in the budget's unit.
-
-    left: cost of the pruned model.
-    whole: cost of the unpruned model.
-    target: the budget.
-    model: directory of the pruned model.
-    """
+    """The costs of the pruned and the unpruned model, and the budget, in its unit; the pruned model's directory."""
 
     left: float
     whole: float
@@ -77,19 +67,23 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         tuned = recipe.tuning_recipe(recipe.model)
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
         training.check_experiment(built, tuned.compute)
-        pruning = Pruning(recipe, run, path, record, mesh, options)
+        pruning = Pruning(recipe, run, path, record, mesh)
         if unfinished := pruning.unfinished:  # a finished run does not open its corpus again: the text may be gone
-            tokenizer = pruning.tokenizer()  # of the unpruned model, which may not fit
+            tokenizer = pruning.unpruned.tokenizer if run.latest() is None else run.tokenizer()
             corpus = training.open_corpus(recipe, run, tokenizer, options)
             hosts.share("the run directory", lambda: pruning.begin(corpus))
         for iteration in unfinished:
             # 1. Train prune vectors, keep the elements that fit this iteration's budget, and cut the others.
-            model, start = pruning.smaller_model(iteration, corpus)
+            part = run.part(recipe, iteration, "tune").run
+            begun = part.latest() is not None  # its training after the cut
+            model, start = (part.load().model, None) if begun else pruning.cut(iteration, corpus)
             # 2. Train the smaller model.
             pruning.tune(iteration, corpus, model, start)
         # 3. Write the last iteration's model.
         model = pruning.finish()
-    return PruneResult(pruning.cost_of(model), pruning.whole, pruning.budget, run.path / layout.MODEL)
+    structure = structure_of(recipe, model)
+    left = pruning.target.cost(structure)(structure.sizes)
+    return PruneResult(left, pruning.whole, pruning.budget, run.path / layout.MODEL)
 
 
 @dataclass
@@ -105,7 +99,6 @@ class Pruning:
     origin: Location
     record: dict[str, Any] | None
     mesh: jax.sharding.Mesh
-    options: training.Options
 
     def __post_init__(self):
         self.target = self.run.target(self.recipe)
@@ -119,15 +112,6 @@ class Pruning:
         self.run.check_same_model("from", self.record, source.record)
         return source
 
-    def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer of the run's text."""
-        return self.unpruned.tokenizer if self.run.latest() is None else self.run.tokenizer()
-
-    def cost_of(self, model: Model) -> float:
-        """Return a model's cost in the budget's unit."""
-        structure = structure_of(self.recipe, model)
-        return self.target.cost(structure)(structure.sizes)
-
     @property
     def unfinished(self) -> list[int]:
         """The numbers of the iterations that are still to run, from 1."""
@@ -138,14 +122,8 @@ class Pruning:
         """Write the run's config and provenance."""
         record = self.record or self.unpruned.record
         self.run.begin(self.recipe)
-        kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
         origins = {"from": record or {}, "beta": {"unit": self.target.unit}}
-        self.run.write_provenance(kinds, jax.process_count(), corpus, origins)
-
-    def smaller_model(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart | None]:
-        """Return an iteration's model after the cut and its initial parameters; None if its training has begun."""
-        part = self.run.part(self.recipe, iteration, "tune").run
-        return (part.load().model, None) if part.latest() is not None else self._cut(iteration, corpus)
+        self.run.write_provenance(corpus, origins)
 
     def tune(self, iteration: int, corpus: Corpus, model: Model, start: WarmStart | None) -> None:
         """Train an iteration's model after the cut; raises the errors of `train.loop.run`."""
@@ -155,7 +133,7 @@ class Pruning:
         _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
         self._train_part(part, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)
 
-    def _cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
+    def cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
         """Train an iteration's prune vectors and cut the model; return the smaller model and its initial parameters.
 
         If an earlier iteration cut enough, return the model uncut.
@@ -176,11 +154,11 @@ class Pruning:
             )
         else:
             unpruned = structure_of(self.recipe, self.recipe.model).sizes
-
             objective, trained = self._score(iteration, model, structure, cost, source, corpus)
-            scores, gates = _arrays(objective.scores(trained)), objective.gates
+            gates, leaves = objective.gates, named(trained)
+            scores = {name: np.asarray(gates.score(leaf)) for name, leaf in leaves.items()}
             kept = self.recipe.choose_kept(structure, cost, scores, budget, unpruned)
-            vectors = _arrays({name: gates.vector(leaf, None) for name, leaf in named(trained).items()})
+            vectors = {name: np.asarray(gates.vector(leaf, None)) for name, leaf in leaves.items()}
             fallen = {name: gates.start - score for name, score in scores.items()}
             ledger.check_gamma(objective.gamma, objective.betas, vectors, fallen, kept)
             costs = {"unit": self.recipe.target.unit, "budget": self.budget, "target": budget}
@@ -188,21 +166,16 @@ class Pruning:
             record = ledger.cut_record(structure, cost, kept, **rounds, **costs)
             for line in ledger.describe(record):
                 _LOG.info(line)
-            hosts.share("the record of a cut", lambda: self.run.record(iteration, record))
-            generator = {name: array for name, array in params.items() if name.startswith(GENERATOR)}
+            file = layout.cut_file(self.run.path, iteration)
+            hosts.share("the record of a cut", lambda: atomic.write_json(file, record))
+            generator = {name: array for name, array in params.items() if name.startswith("generator/")}
             encoder = {name: array for name, array in params.items() if name not in generator}
             model, smaller = cut(structure, fold(structure, encoder, vectors), kept)
             params = smaller | generator
         return model, replace(source, params=params)
 
     def _score(
-        self,
-        iteration: int,
-        model: Model,
-        structure: Structure,
-        cost: Cost,
-        source: WarmStart,
-        corpus: Corpus,
+        self, iteration: int, model: Model, structure: Structure, cost: Cost, source: WarmStart, corpus: Corpus
     ) -> tuple[PruneObjective, Any]:
         """Train the prune vectors of a model; return their objective and the trained vectors."""
         recipe, part = self.recipe, self.run.part(self.recipe, iteration, "weigh")
@@ -210,20 +183,27 @@ class Pruning:
         inner = recipe.objective.build(model, recipe.compute)
         objective = PruneObjective(inner, structure, betas(structure, cost), settings.gamma, settings.gates)
 
+        def rule(rate: Any) -> optax.GradientTransformation:
+            if settings.penalty != "proximal":
+                return optax.adam(rate)
+            return optax.chain(optax.sgd(rate), proximal(rate, objective.gamma, objective.betas))
+
         if not part.finished:
             name = f"weighing {', '.join(recipe.letters)}"
             _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, {name}")
-            setup = StageSetup(
-                objective=objective,
-                optimizer=settings.optimizer,
-                rule=lambda rate: _rule(rate, objective, settings.penalty),
-                name=name,
-            )
+            setup = StageSetup(objective=objective, optimizer=settings.optimizer, rule=rule, name=name)
             scoring = recipe.scoring_recipe(model)
             plain = self._build(part, scoring)
             frozen = {"frozen": plain.boxed, "frozen_dtype": "float32", "plain": lambda: plain}
             built = replace(plain, setups=[setup], **frozen)
-            start = replace(source, params={}, frozen=self._placed(inner, source.params))
+            places = named(state.abstract_params(inner, self.mesh))
+            weights = {
+                name: jax.make_array_from_callback(
+                    array.shape, places[name].sharding, array.astype(places[name].dtype).__getitem__
+                )
+                for name, array in source.params.items()
+            }
+            start = replace(source, params={}, frozen=nested(weights))
             self._train_part(part, scoring, built, corpus, start)
         mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
         return objective, restore_params(part.run.checkpoints, state.abstract_params(objective, mesh))[0]
@@ -241,16 +221,12 @@ class Pruning:
         start: WarmStart | None,
         followed: bool = True,
     ) -> None:
-        run = self._directory(part)
+        run = part.run
+        hosts.share("the directory of a training run", lambda: run.path.mkdir(parents=True, exist_ok=True))
         batches = RunBatches(recipe, corpus, self.run.plans, first=part.first, warned=self._warned)
         with ExitStack() as stack:
             trackers = training.start_trackers(recipe, run, stack)
             training.train(recipe, built, batches, run, trackers, start, followed=followed)
-
-    def _directory(self, part: PartRun) -> RunDirectory:
-        """Return the directory of a training run, which exists then."""
-        hosts.share("the directory of a training run", lambda: part.run.path.mkdir(parents=True, exist_ok=True))
-        return part.run
 
     def finish(self) -> Model:
         """Write the pruned model, unless it exists, and a config to train it further; return the model's config."""
@@ -294,15 +270,6 @@ class Pruning:
             )
         return source
 
-    def _placed(self, objective: Any, params: dict[str, np.ndarray]) -> Any:
-        """Put parameters on the devices, with the shardings of the objective's parameters."""
-        places = named(state.abstract_params(objective, self.mesh))
-
-        def place(array: np.ndarray, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-            return jax.make_array_from_callback(array.shape, leaf.sharding, array.astype(leaf.dtype).__getitem__)
-
-        return nested({name: place(array, places[name]) for name, array in params.items()})
-
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
     """Return a model's structure with the dimensions that the run cuts.
@@ -327,13 +294,3 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     ones = {name: np.ones(size) for name, size in structure.sizes.items()}
     recipe.choose_kept(structure, cost, ones, amount, structure.sizes)
     return whole, amount
-
-
-def _rule(rate: Any, objective: PruneObjective, penalty: str) -> optax.GradientTransformation:
-    if penalty != "proximal":
-        return optax.adam(rate)
-    return optax.chain(optax.sgd(rate), proximal(rate, objective.gamma, objective.betas))
-
-
-def _arrays(tree: Any) -> dict[str, np.ndarray]:
-    return {name: np.asarray(leaf) for name, leaf in tree.items()}

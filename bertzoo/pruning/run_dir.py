@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
@@ -74,7 +74,3 @@ class PruneDirectory(RunDirectory):
         if isinstance(recipe.target, Latency) and self.latest() is not None:
             return replace(recipe.target, table=str(self.path / layout.TABLE))
         return recipe.target
-
-    def record(self, iteration: int, cut: dict[str, Any]) -> None:
-        """Write the record of an iteration's cut (`ledger.cut_record`) as JSON."""
-        atomic.write_json(layout.cut_file(self.path, iteration), cut)

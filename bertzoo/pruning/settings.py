@@ -197,8 +197,5 @@ class Prune(TrainingConfig):
         return choose(structure, scores, cost, target, self.cut.multiples.above_one)
 
     def _pretrain(self, model: Model, optimizer: Optimizer, stages: tuple[Stage, ...]) -> Pretrain:
-        return Pretrain(**self._shared(model), objective=self.objective, optimizer=optimizer, stages=stages)
-
-    def _shared(self, model: Model) -> dict:
-        names = ("seed", "data", "compute", "mesh", "run")
-        return {"model": model} | {name: getattr(self, name) for name in names}
+        shared = {name: getattr(self, name) for name in ("seed", "objective", "data", "compute", "mesh", "run")}
+        return Pretrain(model=model, optimizer=optimizer, stages=stages, **shared)

@@ -247,7 +247,13 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
                     f"{letter} cannot be cut under a head of kind {head.kind}, because axis {axis} of {path} has size "
                     f"{size}, but {name} has size {dimension.size}. Remove {letter} from cut.dimensions."
                 )
-            axis_uses.append(AxisUse(path, axis, name, _folded(path, letter), inner))
+            # Vectors of e, the width of the embedding, are multiplied into the kernel of its projection and the masked
+            # head's norm; all others into the layers' kernels (schuBERT's Tables 4 and 5).
+            if letter == "e":
+                folded = path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")
+            else:
+                folded = path.startswith("encoder/layers_") and path.endswith("/kernel")
+            axis_uses.append(AxisUse(path, axis, name, folded, inner))
     return Structure(model, head, shapes, dimensions, tuple(axis_uses))
 
 
@@ -283,17 +289,6 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
     inside = owner.rpartition("/")[2].startswith("feed_forward")
     grouped = inside and (axis, part) in (("group_out", "intermediate"), ("group_out", "gate"), ("group_in", "output"))
     return f"{owner}/f" if axis == "feed_forward" or grouped else ""
-
-
-def _folded(path: str, letter: str) -> bool:
-    """Return whether prune vectors of dimension `letter` are multiplied into the parameter at `path`.
-
-    Vectors of e, the width of the embedding, are multiplied into the kernel of the embedding's projection and into the
-    masked head's norm. All other vectors are multiplied into the layers' kernels (schuBERT's Tables 4 and 5).
-    """
-    if letter == "e":
-        return path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")
-    return path.startswith("encoder/layers_") and path.endswith("/kernel")
 
 
 def count(structure: Structure, sizes: Mapping[str, int], parts: Sequence[str] = ()) -> int:

@@ -40,8 +40,13 @@ def prune_vocabulary(model: Pretrained, texts: Sequence[str], size: int = 0) -> 
         raise UserError("the texts have no tokens. Give the texts that the model will read.")
     kept = _kept(tokenizer, counts, {character for text in texts for character in text}, size)
     smaller = tokenizer.subset(kept.tolist())
-    if not size:
-        _check_split(tokenizer, smaller, kept, texts)
+    encoded = () if size else zip(texts, tokenizer.encode_batch(texts), smaller.encode_batch(texts), strict=True)
+    for text, old, new in encoded:
+        if not np.array_equal(old, kept[new]):
+            raise UserError(
+                f"the smaller vocabulary splits the text {text[:60]!r} otherwise than the whole one. Merges of byte "
+                "pairs depend on entries that no text has. Use a WordPiece or unigram vocabulary."
+            )
     source = {**model.source, "vocabulary": f"{len(kept)} of {tokenizer.vocab_size} entries"}
     pruned = _cut(replace(model, source=source), smaller, kept)
     generator = model.generator and _cut(model.generator, smaller, kept)
@@ -60,15 +65,6 @@ def _kept(tokenizer: Tokenizer, counts: np.ndarray, characters: set[str], size: 
             f"size = {size} is not above {len(always)}, the special tokens and texts' characters. Use a larger one."
         )
     return np.array(sorted([*always, *(others[: size - len(always)] if size else others)]))
-
-
-def _check_split(tokenizer: Tokenizer, smaller: Tokenizer, kept: np.ndarray, texts: Sequence[str]) -> None:
-    for text, old, new in zip(texts, tokenizer.encode_batch(texts), smaller.encode_batch(texts), strict=True):
-        if not np.array_equal(old, kept[new]):
-            raise UserError(
-                f"the smaller vocabulary splits the text {text[:60]!r} otherwise than the whole one. Merges of byte "
-                "pairs depend on entries that no text has. Use a WordPiece or unigram vocabulary."
-            )
 
 
 def _cut(model: Pretrained, tokenizer: Tokenizer, kept: np.ndarray) -> Pretrained:

@@ -27,13 +27,11 @@ if TYPE_CHECKING:
 
 LAYERS = (1, 12)  # default layers, as in MobileBERT's Appendix C
 LABELLED = 40  # tokens; positions of longer rows are numbered
-DPI = 120
 COLOURS = "YlGnBu"
 PEAKS = 0.005  # share of the values beyond the scale: rare peaks would make everything else one colour
 # Inches: side of a map, side of a single map, side per labelled token, character of a token, title with its gap.
 SIDE, ALONE, TOKEN, LETTER, TITLE = 1.7, 4.5, 0.105, 0.053, 0.35
 _SMALLEST = float(np.finfo(np.float32).tiny)
-LayerPairs = Sequence[tuple[int, int]]  # (student's layer, teacher's layer), counted from 1
 Models = Mapping[str, Pretrained]  # by role: "model", or "teacher" and "student"
 # A row of the figure: a label, and attention maps (queries, keys) side by side, each with a title.
 Strip = tuple[str, Sequence[tuple[str, np.ndarray]]]
@@ -81,11 +79,11 @@ def encode_texts(texts: Sequence[str], model: Pretrained) -> tuple[list[np.ndarr
     return rows, description, [model.tokenizer.token(int(index)) for index in rows[0]]
 
 
-def choose_layers(models: Models, pairs: LayerPairs | None) -> dict[str, list[int]]:
-    """Return {role: numbers of the layers to show, counted from 1}; the roles are the keys of `models`.
+def choose_layers(models: Models, pairs: Sequence[tuple[int, int]] | None) -> dict[str, list[int]]:
+    """Return {role: numbers of the layers to show, counted from 1}; the i-th layers of all roles belong together.
 
     pairs: (layer of the model or student, layer of the teacher) to show. None stands for LAYERS; a model that lacks one
-    of LAYERS shows its last layer instead. The i-th layers of all roles belong together.
+    of LAYERS shows its last layer instead.
     """
     counts = [pretrained.model.layers for pretrained in models.values()]
     if pairs is None:
@@ -99,10 +97,8 @@ def choose_layers(models: Models, pairs: LayerPairs | None) -> dict[str, list[in
 def attentions(pretrained: Pretrained, rows: Sequence[np.ndarray], layers: Sequence[int]) -> Iterator[list[np.ndarray]]:
     """Yield the attention maps of each row of ids (L,), without dropout: (heads, queries, keys) for each of `layers`.
 
-    layers: numbers of layers, counted from 1.
-
-    Memory holds the maps of one row at a time. Raises UserError if the model has no layers, if a layer does not
-    exist or has no heads, or if a row has more positions than the model.
+    layers: counted from 1. Memory holds the maps of one row at a time. Raises UserError if the model has no layers, if
+    a layer does not exist or has no heads, or if a row has more positions than the model.
     """
     model, origin = pretrained.model, pretrained.origin
     if not model.layers:
@@ -181,15 +177,11 @@ def divergences(teacher_GLM: np.ndarray, student_HLM: np.ndarray) -> np.ndarray:
 
     Probabilities that float32 rounded to 0 count as the smallest positive float32.
     """
-    teacher_GLM, student_HLM = (_normalised(array) for array in (teacher_GLM, student_HLM))
+    doubles = (array.astype(np.float64) for array in (teacher_GLM, student_HLM))
+    teacher_GLM, student_HLM = (array / array.sum(axis=-1, keepdims=True) for array in doubles)
     entropies_G = np.einsum("glm,glm->g", teacher_GLM, np.log(np.maximum(teacher_GLM, _SMALLEST)))
     crosses_GH = np.einsum("glm,hlm->gh", teacher_GLM, np.log(np.maximum(student_HLM, _SMALLEST)))
     return np.maximum(entropies_G[:, None] - crosses_GH, 0)  # rounding can take equal heads below 0
-
-
-def _normalised(array: np.ndarray) -> np.ndarray:
-    array = array.astype(np.float64)
-    return array / array.sum(axis=-1, keepdims=True)
 
 
 def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) -> list[np.ndarray]:
@@ -197,13 +189,11 @@ def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) 
 
     pairs: for every row, the attention maps of the teacher's layers and of the student's layers.
     """
-    sums: list[Any] = []
-    queries = 0
+    rows, queries = [], 0
     for teachers, students in pairs:
-        row = [divergences(teacher, student) for teacher, student in zip(teachers, students, strict=True)]
-        sums = [total + update for total, update in zip(sums or [0] * len(row), row, strict=True)]
+        rows.append([divergences(teacher, student) for teacher, student in zip(teachers, students, strict=True)])
         queries += teachers[0].shape[1]
-    return [total_GH / queries for total_GH in sums]
+    return [sum(of_layers) / queries for of_layers in zip(*rows, strict=True)]
 
 
 def match(divergence_GH: np.ndarray) -> list[tuple[int, int]]:
@@ -226,7 +216,7 @@ def draw(strips: Sequence[Strip], title: str, tokens: Sequence[str], path: Path)
     side = max(ALONE if len(strips) == 1 and columns < 3 else SIDE, TOKEN * len(labels or ()))
     margin = 0.6 + LETTER * max(map(len, labels or [""]))
     size = columns * (side + 0.15) + margin + 1, len(strips) * (side + TITLE) + margin + 0.2 * len(title.splitlines())
-    page = new_figure(*size, layout="compressed", dpi=DPI)
+    page = new_figure(*size, layout="compressed", dpi=120)
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 

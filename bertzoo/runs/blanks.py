@@ -21,14 +21,6 @@ TOP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blank:
-    """The likeliest tokens for one [MASK] and their probabilities, in descending order."""
-
-    tokens: tuple[str, ...]
-    probabilities: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class BlankFiller:
     """A masked language model that fills blanks.
 
@@ -44,8 +36,8 @@ class BlankFiller:
     longest: int
     masked_logits: Callable[[Mapping[str, np.ndarray]], Any]
 
-    def fill(self, text: str, top: int = TOP) -> list[Blank]:
-        """Return the `top` likeliest tokens for every "[MASK]" in a text.
+    def fill(self, text: str, top: int = TOP) -> list[dict[str, float]]:
+        """Return {token: probability} of the `top` likeliest tokens for every "[MASK]" in a text, likeliest first.
 
         Raises UserError if the text has no blank or too many tokens, or if `top` is not in [1, vocabulary size].
         """
@@ -83,20 +75,13 @@ class BlankFiller:
         logits_PV = self.masked_logits(row)[0, :, : tokenizer.vocab_size]
         values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
         return [
-            Blank(tokens=tuple(tokenizer.spelling(int(i)) for i in row), probabilities=tuple(float(p) for p in chances))
-            for row, chances in zip(np.asarray(indices), np.asarray(values), strict=True)
+            {tokenizer.spelling(index): chance for index, chance in zip(row, chances, strict=True)}
+            for row, chances in zip(np.asarray(indices).tolist(), np.asarray(values).tolist(), strict=True)
         ]
 
     def records(self, texts: Sequence[str], top: int | None = None) -> list[dict[str, Any]]:
-        """Return {"text": …, "blanks": [{token: probability}, …]} for every text.
-
-        Each blank has one dict, with its `top` likeliest tokens (TOP tokens if `top` is None).
-        """
-        filled = [self.fill(text, TOP if top is None else top) for text in texts]
-        return [
-            {"text": text, "blanks": [dict(zip(b.tokens, b.probabilities, strict=True)) for b in blanks]}
-            for text, blanks in zip(texts, filled, strict=True)
-        ]
+        """Return {"text": …, "blanks": [{token: probability}, …]} for every text; top: TOP if None."""
+        return [{"text": text, "blanks": self.fill(text, TOP if top is None else top)} for text in texts]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -30,7 +30,6 @@ from bertzoo.runs import provenance
 _LOG = logging.getLogger(__name__)
 OWNER = ".owner.json"
 TRACKERS = "trackers.json"  # run ids of the experiment trackers
-_OWNER = {"id": str, "host": str, "since": str}
 FILES = (
     CONFIG,
     provenance.RUN_JSON,
@@ -39,8 +38,6 @@ FILES = (
     *(f"{provenance.TOKENIZER}/{name}" for name in tokenizer.ALL_FILES),
 )
 _LOCAL = (".lock", "plans")  # never uploaded
-_SECONDS = 30  # between two uploads of metrics
-_SHARE = 20  # uploads take at most 1/20 of the time
 
 
 class Bucket:
@@ -97,7 +94,8 @@ class Bucket:
     def owner(self) -> dict[str, Any]:
         """Return the contents of .owner.json (the owner's id, host and start), or {} if it is missing or damaged."""
         with contextlib.suppress(ValueError):
-            return parse_json(self.folder.read_bytes(OWNER), _OWNER) if self.folder.has_file(OWNER) else {}
+            if self.folder.has_file(OWNER):
+                return parse_json(self.folder.read_bytes(OWNER), {"id": str, "host": str, "since": str})
         return {}
 
     def check_owner(self) -> None:
@@ -157,5 +155,5 @@ class Sender:
             self._bucket.send()
         except UserError as error:
             _LOG.warning("%s (the latest metrics are in %s)", error, self._bucket.directory)
-        took = time.monotonic() - begun
-        self._due = time.monotonic() + max(_SECONDS, _SHARE * took)
+        ended = time.monotonic()
+        self._due = ended + max(30, 20 * (ended - begun))  # uploads take at most 1/20 of the time

@@ -5,7 +5,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -25,7 +24,6 @@ from bertzoo.train import sharding
 from bertzoo.train.experiment import Experiment, StageSetup
 from bertzoo.train.state import shapes_of
 
-PREFETCH = 4
 _LOG = logging.getLogger(__name__)
 OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that this process reads
 
@@ -48,9 +46,7 @@ class RunBatches:
     plans: folder that caches row plans (which tokens make up each row).
     first: number added to a stage's index in the seeds of its row order and masks. A pruning run, which is a series of
     training runs, passes the number of stages before this run, so that no two of its stages use the same seeds.
-
     warned: warnings that an earlier run has logged; new ones are added.
-
     Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
 
@@ -123,7 +119,7 @@ class RunBatches:
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
-        return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=PREFETCH)
+        return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=4)
 
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
         """Yield held-out batches of stage `index`: about `rows` rows in whole batches, or all rows of a smaller split.
@@ -227,15 +223,18 @@ def _owner(module: object, name: str) -> type:
 
 def _transfer_setups(recipe: Transfer) -> Iterator[StageSetup]:
     """Yield the setup of each stage of the layer transfer, then of each stage of the distillation."""
-    student, teacher, count = (
-        recipe.objective.build(recipe.model, recipe.compute),
-        teacher_of(recipe),
-        recipe.model.layers,
-    )
+    student, teacher = recipe.objective.build(recipe.model, recipe.compute), teacher_of(recipe)
+    count = recipe.model.layers
     modules = names(student.model.encoder.layers)  # type: ignore[attr-defined]
     groups, auxiliary = recipe.layer_groups, isinstance(recipe.transfer, Auxiliary)
     lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
-    fixed = _fixed_below_layers(recipe, student) if groups and not auxiliary else frozenset()
+    fixed: set[str] = set()
+    if groups and not auxiliary:
+        # Parameters below the layers that are copied do not train. If only the embedding's norm is not copied, neither
+        # does it: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
+        before = {name for name in shapes_of(student) if name.startswith(BELOW_LAYERS)}
+        copied = before & set(copied_names(recipe))
+        fixed = before if all(name.startswith("embedding/norm/") for name in before - copied) else copied
     projection = None
     if groups and recipe.model.hidden_size != recipe.teacher.hidden_size:
         projection = Dense(
@@ -286,15 +285,3 @@ def _transfer_setups(recipe: Transfer) -> Iterator[StageSetup]:
         name="distillation" if recipe.knowledge.ground_truth < 1 else "pretraining",
     )
     yield from [distillation] * len(recipe.distillation)
-
-
-def _fixed_below_layers(recipe: Transfer, student: Any) -> frozenset[str]:
-    """Return the paths of the parameters that lie below the layers and do not train in a layer transfer.
-
-    Parameters that are copied from the teacher do not train. If only the embedding's norm is not copied, the norm
-    does not train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
-    """
-    copied = frozenset(copied_names(recipe))
-    before = {name for name in shapes_of(student) if name.startswith(BELOW_LAYERS)}
-    rest = {name for name in before - copied if not name.startswith("embedding/norm/")}
-    return frozenset(before if not rest else before & copied)

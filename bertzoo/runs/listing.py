@@ -13,7 +13,6 @@ from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.core.remote import remote_errors
 from bertzoo.runs.report import Line, read_lines
 
-DEPTH = 4  # levels of folders that are searched
 QUIET = 600  # seconds after which a run in a bucket counts as interrupted
 State = Literal["running", "finished", "stopped", "failed", "interrupted", "damaged"]
 _ENDS: dict[str, State] = {"finished": "finished", "stopped": "stopped", "non_finite": "failed"}
@@ -50,7 +49,7 @@ def list_runs(folder: str) -> list[ListedRun]:
         system.invalidate_cache()
         if not system.isdir(root):
             raise UserError(f"{folder} is not a folder. Name a folder or bucket that holds runs.")
-        names = {run: run[len(root) :].strip("/") or run.rpartition("/")[2] for run in _runs(system, root, DEPTH)}
+        names = {run: run[len(root) :].strip("/") or run.rpartition("/")[2] for run in _runs(system, root, depth=4)}
         return sorted((_read(system, run, name) for run, name in names.items()), key=lambda run: run.seen)
 
 

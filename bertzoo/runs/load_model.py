@@ -21,7 +21,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import Location, is_url, location, missing_model
 from bertzoo.core.version import __version__
-from bertzoo.data.corpus.reader import Corpus, unigram_entropy
+from bertzoo.data.corpus.reader import unigram_entropy
 from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.heads import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
@@ -79,19 +79,6 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     return LoadedRun(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
 
 
-def heldout_means(loaded: LoadedRun, corpus: Corpus, stage: int) -> tuple[int, dict[str, float]]:
-    """Return the number of held-out rows, and the means of losses and metrics over them.
-
-    stage: index of the training stage whose row length applies.
-    """
-    batches = RunBatches(loaded.recipe, corpus, loaded.run.plans)
-    rows = batches.stage(stage, "heldout").rows
-    step, totals = make_eval_step(loaded.objective), Totals()
-    for batch in batches.heldout(stage, rows, 1):
-        totals.add(step(loaded.params, None, jax.tree.map(jax.numpy.asarray, batch)))
-    return rows, totals.means()
-
-
 def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None = None) -> dict[str, Any]:
     """Return mean losses (nats) and metrics of all held-out rows, and unigram losses of the held-out text (nats).
 
@@ -104,13 +91,17 @@ def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None
     if not 0 <= index < len(stages):
         raise UserError(f"--stage={index} is not a stage of {loaded.run.name}. Use 0 to {len(stages) - 1}.")
     text = loaded.run.open_corpus(corpus)
-    rows, means = heldout_means(loaded, text, index)
+    batches = RunBatches(loaded.recipe, text, loaded.run.plans)
+    rows = batches.stage(index, "heldout").rows
+    step, totals = make_eval_step(loaded.objective), Totals()
+    for batch in batches.heldout(index, rows, 1):
+        totals.add(step(loaded.params, None, jax.tree.map(jax.numpy.asarray, batch)))
     unigram = unigram_entropy(text)
     return {
         "step": loaded.step,
         "rows": rows,
         "max_length": stages[index].max_length,
-        **means,
+        **totals.means(),
         "unigram_entropy": unigram.entropy,
         "unigram_cross_entropy": unigram.cross_entropy,
     }

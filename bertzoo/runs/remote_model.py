@@ -27,7 +27,6 @@ Tree = Mapping[str, tuple[int, str]]  # path -> (size in bytes, version)
 MODEL = "model.toml"  # the file that marks a model directory
 # Endings of files beside a model that no reader opens: other projects' weights, logs and pictures.
 _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf", ".jsonl", ".png", ".svg", ".meta")
-_NONE, _MODULE = re.compile(""), re.compile(r"(\d+_\w+)?")  # folders beside config.json, and those of modules.json
 
 
 class ModelCopy(NamedTuple):
@@ -119,7 +118,7 @@ def _select(tree: Tree, step: str | None, model: str | None = None) -> Tree:
     folders += [f"{_CHECKPOINTS}/{step}/"] * (step is not None) + [f"{model}/"] * (model is not None)
     training = f"{_CHECKPOINTS}/{step}/{checkpoint.TRAINING}/"
     safe = {path.rpartition("/")[0] for path in tree if path.endswith(".safetensors")}  # here readers skip pickles
-    inner = _MODULE if sentence_modules.MODULES in tree else _NONE
+    inner = re.compile(r"(\d+_\w+)?" if sentence_modules.MODULES in tree else "")  # folders of modules.json
     return {
         path: state
         for path, state in tree.items()

@@ -200,12 +200,13 @@ def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
 
 def page(run: RunRecord, more: Sequence[str] = ()) -> str:
     """Return the report of a run as Markdown: config and provenance, metrics, events, speed, pictures, `more` parts."""
-    parts = [f"# {run.directory.resolve().name}", _setup(run), _figures(run), _events(run.history), _speed(run)]
+    rows, step = metric_rows(run), run.history.train[-1]["step"]
+    results = tables.markdown([*rows[0]], [[*row.values()] for row in rows])
+    parts = [f"# {run.directory.resolve().name}", _setup(run)]
+    parts += [f"## Results after step {step} (losses in nats)\n\n{results}", _events(run.history), _speed(run)]
     if shares := time_shares(run):
         parts.append("## Time\n\n```text\n" + "\n".join(shares) + "\n```")
-    parts += (
-        ["![loss](loss.png)", "![accuracy](accuracy.png)"] if keys(run.history, "accuracy") else ["![loss](loss.png)"]
-    )
+    parts += ["![loss](loss.png)", *["![accuracy](accuracy.png)"] * bool(keys(run.history, "accuracy"))]
     return "\n\n".join(part for part in [*parts, *more] if part) + "\n"
 
 
@@ -227,22 +228,15 @@ def _setup(run: RunRecord) -> str:
 def metric_rows(run: RunRecord) -> list[dict[str, str]]:
     """Return the newest and the best value of every loss, accuracy and AUC, by column."""
     rows, history = [], run.history
+    columns = "", "train, last", "held-out, last", "held-out, best of the last stage"
     last = history.heldout[-1].get("stage") if history.heldout else None  # rows of another length have other losses
     comparable = [line for line in history.heldout if line["step"] > run.since and line.get("stage") == last]
     for key in [key for kind in QUALITY for key in keys(history, kind)]:
         top = best(comparable, key)
         cells = [_last(lines, key) for lines in (history.train, history.heldout)]
         cells = [title(key, metric_names(history)), *cells, f"{show(key, top[1])} at step {top[0]}" if top else ""]
-        rows.append(
-            dict(zip(("", "train, last", "held-out, last", "held-out, best of the last stage"), cells, strict=True))
-        )
+        rows.append(dict(zip(columns, cells, strict=True)))
     return rows
-
-
-def _figures(run: RunRecord) -> str:
-    rows, step = metric_rows(run), run.history.train[-1]["step"]
-    table = tables.markdown([*rows[0]], [[*row.values()] for row in rows])
-    return f"## Results after step {step} (losses in nats)\n\n{table}"
 
 
 def _last(lines: list[Line], key: str) -> str:
@@ -255,15 +249,12 @@ def _last(lines: list[Line], key: str) -> str:
 
 def _events(history: History) -> str:
     lines = [
-        ": ".join([f"- {event['event'].replace('_', ' ')} at step {event['step']}", *_changes(event)])
+        f"- {event['event'].replace('_', ' ')} at step {event['step']}"
+        + (f": {', '.join(event['changes'])}" if "changes" in event else "")
         for event in history.events
         if event["event"] not in ("compiling", "compiled")
     ]
     return "\n".join(["## Events", "", *lines]) if lines else ""
-
-
-def _changes(event: Line) -> list[str]:
-    return [", ".join(event["changes"])] if "changes" in event else []
 
 
 def _speed(run: RunRecord) -> str:
@@ -352,14 +343,20 @@ def write_page(run: RunRecord, pictures: Sequence[Path], more: Sequence[str] = (
 
 
 def draw_curves(run: RunRecord) -> list[Path]:
-    """Draw the run's losses, and its accuracies and ROC AUC if logged.
-
-    Writes `loss.png` and `accuracy.png` into the run directory; returns their paths.
-    """
+    """Draw the run's losses into loss.png, and logged accuracies and ROC AUC into accuracy.png; return their paths."""
     written = []
     for name, kinds in (("loss", ("loss",)), ("accuracy", ("accuracy", "auc"))):
-        if chosen := [key for kind in kinds for key in keys(run.history, kind)]:
-            written.append(_figure(run, chosen, run.directory / f"{name}.png"))
+        if not (chosen := [key for kind in kinds for key in keys(run.history, kind)]):
+            continue
+        figure = new_figure(8, 1.2 + 2.8 * len(chosen))
+        panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
+        figure.suptitle(run.directory.resolve().name)
+        for axes, key in zip(panels, chosen, strict=True):
+            _panel(axes, run, key)
+        panels[0].legend(frameon=False, loc="best")
+        panels[-1].set_xlabel("step")
+        written.append(run.directory / f"{name}.png")
+        figure.savefig(written[-1], dpi=120)
     return written
 
 
@@ -369,18 +366,6 @@ def new_figure(width: float, height: float, layout: Any = "constrained", **optio
         from matplotlib.figure import Figure  # pyplot would choose a backend and keep the figure in a global
 
     return Figure(figsize=(width, height), layout=layout, **options)
-
-
-def _figure(run: RunRecord, chosen: Sequence[str], path: Path) -> Path:
-    figure = new_figure(8, 1.2 + 2.8 * len(chosen))
-    panels = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
-    figure.suptitle(run.directory.resolve().name)
-    for axes, key in zip(panels, chosen, strict=True):
-        _panel(axes, run, key)
-    panels[0].legend(frameon=False, loc="best")
-    panels[-1].set_xlabel("step")
-    figure.savefig(path, dpi=120)
-    return path
 
 
 def _panel(axes, run: RunRecord, key: str) -> None:
@@ -398,9 +383,7 @@ def _panel(axes, run: RunRecord, key: str) -> None:
         axes.axvline(step, color="0.4", linewidth=0.9, linestyle=":", label=None if i else "resumed")
     unit = "%" if scale == 100 else "nats" if key.endswith("loss") else ""
     name = title(key, metric_names(run.history))
-    axes.set_ylabel(
-        f"{name}\n({unit})" if unit else name
-    )  # two lines, because long names are wider than a panel is high
+    axes.set_ylabel(f"{name}\n({unit})" if unit else name)  # long names are wider than a panel is high
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 

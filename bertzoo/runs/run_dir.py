@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from bertzoo.core import atomic, config, lock
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.kinds import CONFIG, METRICS, config_class
@@ -43,7 +45,6 @@ FIXED = (
     "knowledge",
     "transfer.kind",
 )
-FIXED_IN_BEGUN_STAGES = ("batch_size", "max_length", "max_predictions", "masking_share")
 ORIGINS = ("from", "teacher")  # keys of run.json for the models a run is made from: path and parameter hash
 _MARK = ".processes-"  # prefix of files that prove to all processes that they share a directory
 # Entries of a run that ended before it wrote its config.
@@ -88,11 +89,6 @@ class RunDirectory:
         """Path of the log of metrics and events, one JSON object per line."""
         return self.path / METRICS
 
-    @property
-    def tensorboard(self) -> Path:
-        """Directory of the TensorBoard event files."""
-        return self.path / "tensorboard"
-
     def fetch(self) -> None:
         """Download the small files of a run in a bucket; does nothing for a run on disk."""
         if self.bucket is not None:
@@ -125,8 +121,7 @@ class RunDirectory:
 
     def record_changes(self, recipe: Recipe, step: int) -> None:
         """Append a "changed" event to metrics.jsonl if a run that resumes at `step` has a new config."""
-        changes = config.difference(self.load(), recipe) if self.config.exists() else []
-        if changes:
+        if self.config.exists() and (changes := config.difference(self.load(), recipe)):
             log = JsonLines(self.metrics)
             log({"event": "changed", "step": step, "stage": stage_of(recipe.stages, step), "changes": changes})
             log.close()
@@ -171,9 +166,7 @@ class RunDirectory:
                 f"{before['path']}. Restore them, or use a different --run_dir."
             )
 
-    def write_provenance(
-        self, devices: list[str], processes: int, corpus: Corpus, origins: dict[str, dict[str, Any]] | None = None
-    ) -> None:
+    def write_provenance(self, corpus: Corpus, origins: dict[str, dict[str, Any]] | None = None) -> None:
         """Write run.json (software, devices, number of processes, corpus, `origins`) and copy the tokenizer."""
         copy, original = self.path / TOKENIZER, corpus.directory / "tokenizer"
         contents = {name: (original / name).read_bytes() for name in tokenizers.files(corpus.tokenizer.config.kind)}
@@ -183,8 +176,8 @@ class RunDirectory:
             atomic.write_bytes(copy / name, data)
         record: dict[str, Any] = {
             **provenance.software(),
-            "devices": devices,
-            "processes": processes,
+            "devices": [f"{device.platform} {device.device_kind}" for device in jax.devices()],
+            "processes": jax.process_count(),
             "corpus": corpus.address,
             "corpus_sha256": corpus.hash,
             TOKENIZER: {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()},
@@ -311,7 +304,8 @@ class RunDirectory:
             if not hosts.is_first():
                 self.fetch()
             for _ in range(_PATIENCE):
-                if self._shows(mark):
+                bucket = self.bucket
+                if (self.path / mark).exists() if bucket is None else bucket.owner().get("id") == mark:
                     break
                 time.sleep(1)
             else:
@@ -320,9 +314,6 @@ class RunDirectory:
                     "that all processes share."
                 )
             yield
-
-    def _shows(self, mark: str) -> bool:
-        return (self.path / mark).exists() if self.bucket is None else self.bucket.owner().get("id") == mark
 
 
 def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
@@ -339,7 +330,7 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
         return {
             f"{recipe.where(i)}.{name}": value
             for i in range(begun)
-            for name in (*FIXED_IN_BEGUN_STAGES, *["steps"] * (i < newest))
+            for name in ("batch_size", "max_length", "max_predictions", "masking_share", *["steps"] * (i < newest))
             if (value := getattr(recipe.stages[i], name)) is not None
         }
 

@@ -36,8 +36,6 @@ DAY = 24 * 3600.0  # seconds that the other processes wait while process 0 token
 # On CPUs, steps of many tokens are faster in microbatches of about 1,024, but not those of models narrower than 256
 # (docs/performance.md).
 _TOKENS, _WIDTH = 1024, 256
-# Warn if the tokenizer has under half of model.vocab_size entries, or if the text uses under a fifth of its entries.
-_FEW_ENTRIES, _FEW_OCCURRING = 0.5, 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +54,7 @@ class Options:
 
 
 def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
-    """Raise UserError if `path` is the run's own directory.
-
-    flag: the option with the value `path`, for the error.
-    instead: advice, a sentence at the end of the error.
-    """
+    """Raise UserError, with the advice `instead`, if `path`, the value of the option `flag`, is the run's directory."""
     if resolve_name(path) == resolve_name(run.name):
         raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
 
@@ -75,9 +69,8 @@ def check_model(path: Location) -> None:
 
 
 def check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
-    """Raise UserError if the parameters read from `path` differ between this process and process 0.
+    """Raise UserError if the parameters in `path`, as run.json is to record them, differ from those of process 0.
 
-    record: run.json's entry about the model, with the hash of its parameters.
     label: the name of this check in the error for a lost process.
     """
     digest = record["parameters_sha256"]
@@ -233,18 +226,18 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
 
 
 def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
-    """Yield warnings if many rows of the word embedding would stay untrained.
+    """Yield warnings if the tokenizer has under half of `rows` entries, or the text uses under a fifth of its entries.
 
     rows: model.vocab_size. advise: whether to name options that avoid the problem.
     """
     entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
-    if entries < _FEW_ENTRIES * rows:
+    if entries < 0.5 * rows:
         options = f"--model.vocab_size={entries} --data.tokenizer.vocab_size={entries}"
         yield (
             f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word table "
             "are never trained" + (f". A new run with {options} avoids this." if advise else "")
         )
-    if occurring < _FEW_OCCURRING * entries:
+    if occurring < 0.2 * entries:
         yield (
             f"only {occurring:,} of the tokenizer's {entries:,} entries occur in the training text. Use more text, or "
             "train a smaller vocabulary on it."
@@ -275,18 +268,17 @@ def train(
             locate(recipe.stages, done)
             run.record_changes(recipe, done)
         run.write_config(recipe)
-        kinds = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
         origins = {name: record for name in ORIGINS if (record := run.origin(name))}
         if not done:
             origins = {} if start is None else {start.key: start.record}
-        run.write_provenance(kinds, jax.process_count(), batches.corpus, origins)
+        run.write_provenance(batches.corpus, origins)
 
     hosts.in_turn("the plans of the rows", batches.check_rows)
     hosts.share("the run directory", begin)
     own = functools.partial(sharding.own_rows, mesh=built.mesh)
     reporters: list[Reporter] = []
     if hosts.is_first():
-        reporters = file_reporters(run.metrics, run.tensorboard)
+        reporters = file_reporters(run.metrics, run.path / "tensorboard")
         reporters += [Console(recipe.stages)] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters += trackers
         reporters += [Sender(run.bucket)] if run.bucket else []  # last, as it uploads what the others write

@@ -119,9 +119,6 @@ def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
             )
 
 
-_ALIGNMENT = 64  # bytes; on CPUs, JAX copies arrays that start elsewhere
-
-
 def map_array(array: np.ndarray, file: IO[bytes]) -> np.ndarray:
     """Append an array to a file, and return it mapped into memory from there.
 
@@ -129,7 +126,7 @@ def map_array(array: np.ndarray, file: IO[bytes]) -> np.ndarray:
     progressive transfer holds only those of the teacher's layers that it runs.
     """
     end = file.seek(0, os.SEEK_END)
-    start = file.seek(end + -end % _ALIGNMENT)
+    start = file.seek(end + -end % 64)  # on CPUs, JAX copies arrays that start elsewhere
     file.write(array.tobytes())
     file.flush()
     return np.memmap(file, array.dtype, "r", start, array.shape)

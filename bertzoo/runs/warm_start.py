@@ -4,9 +4,9 @@ The embedding and the encoder are copied whole. A head is copied if the run's ob
 it is drawn from the seed.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -184,10 +184,7 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
 
 def _modules(names: Iterable[str]) -> dict[str, set[str]]:
     """Return {module: parameter paths}; the module is the first part of a path."""
-    modules = defaultdict(set)
-    for name in sorted(names):
-        modules[name.split("/")[0]].add(name)
-    return dict(modules)
+    return {module: set(group) for module, group in groupby(sorted(names), lambda name: name.split("/")[0])}
 
 
 def _shape(arrays: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
