@@ -45,9 +45,8 @@ print(json.dumps(2 * 2048**3 / min(seconds() for _ in range(6))))
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """What a run of a job will do, as its command line says.
+    """What a run of a job will do, as its command line says. task: its task, if it has one that no earlier run has.
 
-    task: its task, if it has one that no earlier run has.
     check_models: raises UserError if the models that it reads are missing or do not fit; gets what is already checked.
     """
 
@@ -138,10 +137,7 @@ class Checks:
         return self._known[path]
 
     def _linked(self, job: CommandJob, key: str) -> Any:
-        """Return the config of the model that a job's `key`, such as "from", names; None if unknown.
-
-        Raises UserError if the key names an input that is no model.
-        """
+        """Return the config of the model that a job's `key` names, or None; raises UserError if it is no model."""
         name = job.links.get(key, "")
         if (path := self.record.list.inputs.get(name)) is None:
             return self.models.get(name)
@@ -251,10 +247,7 @@ class Checks:
         return steps, flops
 
     def lines(self, jobs: Sequence[CommandJob]) -> list[str]:
-        """Return a table of what each of `jobs` costs.
-
-        Hours follow from the speed of the finished jobs or, without any, from that of a matrix product on a device.
-        """
+        """Return a table of what each of `jobs` costs, by the speed of finished jobs or, without any, of a device."""
         work = {job.name: self.work(job) for job in jobs}
         done = {job.name: entry["seconds"] for job in jobs if (entry := self.record.entry(job)) is not None}
         timed = [name for name, seconds in done.items() if seconds and work[name][1]]
@@ -275,6 +268,5 @@ class Checks:
         return aligned(rows, 2)
 
 
-def _data_key(recipe: Finetune) -> tuple[Any, ...]:
-    """Return what names the files of a run's task."""
+def _data_key(recipe: Finetune) -> tuple[Any, ...]:  # names the files of a run's task
     return recipe.task, recipe.data_dir, recipe.own, recipe.squad.heldout

@@ -62,10 +62,9 @@ def scored(record: JobRecord, points: Iterable[CommandJob]) -> dict[str, tuple[f
 
 
 def write_front(record: JobRecord, limit: float) -> list[Path]:
-    """Write the front as a table, configs and a picture; return the paths of table and picture.
+    """Write the front of the last rung's points within the budget `limit` as a table, configs and a picture.
 
-    The front is that of the points of the last rung within the budget, which have trained equally long; without any,
-    nothing is written and the result is []. limit: the budget.
+    Return the paths of table and picture; without such points, write nothing and return [].
     """
     points = [job for job in record.list.points if record.milliseconds.get(job.place, inf) <= limit]
     pairs, last = scored(record, points), max((job.rung for job in points), default=0)

@@ -28,7 +28,7 @@ class Budget:
         return latency.read_table(self.table) if self.table else None
 
     def next_job(self, checks: Checks, point: CommandJob) -> CommandJob | None:
-        """Return a point that is within the budget, the job that measures its model first, or None if it is over.
+        """Return a point within the budget, the job that measures its model first, or None if it is over.
 
         Raises UserError if the table does not cover the model.
         """

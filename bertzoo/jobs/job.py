@@ -113,7 +113,6 @@ class CommandJob:
 
     @property
     def form(self) -> Verb:
-        """The Verb that describes the command."""
         return VERBS[self.verb]
 
     @property
@@ -157,10 +156,9 @@ class CommandJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Directories of the outputs.
+    """Directory or URL (`training`) of the outputs of pretrain and transfer, and `folder` of all others.
 
-    training: directory or URL for outputs of pretrain and transfer; if it is a directory, also for those of prune.
-    folder: directory for all other outputs.
+    Outputs of prune are in `training` unless it is a URL.
     """
 
     folder: Path
@@ -209,7 +207,6 @@ class JobList:
         return [job for job in self.jobs if job.is_point]
 
     def job(self, name: str) -> CommandJob:
-        """Return the job with this name."""
         return next(job for job in self.jobs if job.name == name)
 
     def needs(self, job: CommandJob) -> list[str]:

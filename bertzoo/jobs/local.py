@@ -43,9 +43,7 @@ def run_processes(
 
     No two running jobs have the same set. Calls `ended` with the exit code and the seconds after each job. SIGTERM,
     SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills the processes.
-
-    memory: bytes that each job needs, by its name; empty if jobs run elsewhere. cores: cores of each job on this
-    machine; None: they share all cores evenly.
+    memory: bytes by job; empty if jobs run elsewhere. cores: of each job; None: they share all cores evenly.
     """
     waiting = list(jobs)
     available, processes = machine_memory()[1], min(len(waiting), len(environments))
@@ -92,10 +90,7 @@ def run_processes(
 
 
 def _limit_cores(process: int, slot: int, cores: int | None, processes: int) -> None:
-    """Let a process use only its share of this machine's cores, on Linux.
-
-    slot: its place among the `processes` that run at once.
-    """
+    """Let the process in a slot of the `processes` that run at once use only its share of the cores, on Linux."""
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
         count = cores or max(1, len(allowed) // processes)
@@ -124,10 +119,8 @@ def start_command(
     environment: Environment | None = None,
     stop: int = 0,
 ) -> subprocess.Popen:
-    """Start `bertzoo ARGUMENTS`.
+    """Start `bertzoo ARGUMENTS`, which prints into the file `log`, with standard output into `output` if set.
 
-    log: file for what the process prints.
-    output: file for standard output alone; None: `log`.
     launcher: command that replaces `bertzoo`, for example to start it on other machines; `stop` is the signal that it
     receives instead of SIGTERM or SIGINT.
     """
@@ -154,12 +147,10 @@ def describe_exit(code: int, log: Path) -> str:
 
 
 def device_environments(processes: int | None, cores: int | None = None) -> list[Environment]:
-    """Return, for each process, environment variables that give the process a device of its own.
+    """Return, for each process, environment variables that give the process a device of its own; on a CPU, none.
 
-    On a CPU, no variables are set. processes: number of processes; None: one per device, but at most as many as the
-    machine has `cores` for; on a CPU, as many as it has `cores` for, or one. `check_machine` checks both before.
-
-    Raises UserError if there are fewer devices than processes.
+    processes: None: one per device, but at most as many as the machine has `cores` for; on a CPU, as many as it has
+    `cores` for, or one. `check_machine` checks both before. Raises UserError for fewer devices than processes.
     """
     platform, count = count_devices()
     most_by_cores = _count_cores() // cores if cores else None

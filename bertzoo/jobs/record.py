@@ -101,7 +101,7 @@ def _is_single(job: CommandJob) -> bool:
 class JobRecord:
     """The directory of a list of jobs, which need not exist yet, and the state of every job.
 
-    training_dir: directory or URL of training runs, as `Places.training`; None puts them beside the other outputs.
+    training_dir: as `Places.training`; None puts training runs beside the other outputs.
     recipes: {job name: configs of the job's runs}; only a job that is a sweep has several.
     states: {name of a job that did not finish: ("failed", "stopped", "waiting" or "over budget", why)}.
     milliseconds: {output of a point (`CommandJob.place`): time of a row in its model}, under a budget.
@@ -131,7 +131,6 @@ class JobRecord:
         return self.path / LOGS / f"{job.name}.log"
 
     def words(self, job: CommandJob) -> list[str]:
-        """Return a job's command line, after `bertzoo`."""
         return self.list.words(job, self.places)
 
     def entry(self, job: CommandJob) -> dict[str, Any] | None:
@@ -139,8 +138,7 @@ class JobRecord:
         entry = self._finished.get(job.name)
         return entry if entry and all(place(name).exists() for name in self.files(job)) else None
 
-    def waiting(self, jobs: Sequence[CommandJob]) -> list[CommandJob]:
-        """Return those of `jobs` that are not finished."""
+    def waiting(self, jobs: Sequence[CommandJob]) -> list[CommandJob]:  # not finished
         return [job for job in jobs if self.entry(job) is None]
 
     def files(self, job: CommandJob) -> list[str]:
@@ -253,8 +251,7 @@ class JobRecord:
     def finish(self, job: CommandJob, facts: Mapping[str, Any], seconds: float) -> None:
         """Record that a job has just finished.
 
-        facts: the return value of `begin`. Raises UserError if the facts have changed since `begin`, or if the job's
-        output is missing or damaged.
+        Raises UserError if its facts have changed since `begin` returned them, or its output is missing or damaged.
         """
         self._now.clear()
         if job.is_point:

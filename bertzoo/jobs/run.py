@@ -141,10 +141,7 @@ def _waits(record: JobRecord, job: CommandJob) -> bool:
 def _run_group(
     checks: Checks, group: Sequence[CommandJob], execution: Execution, begun: Sequence[CommandJob], total: int
 ) -> None:
-    """Run the jobs of `group` side by side and record how each ended.
-
-    begun, total: all jobs so far and their number at the end, for progress lines.
-    """
+    """Run the jobs of `group` side by side and record how each ended; begun, total: jobs so far and in all, to log."""
     record = checks.record
 
     def start(job: CommandJob, environment: local.Environment) -> Popen:

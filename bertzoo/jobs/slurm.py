@@ -21,9 +21,9 @@ exit $code
 
 
 def srun_command(name: str, options: Sequence[str]) -> list[str]:
-    """Return the words that run `bertzoo` with the arguments after them on one node.
+    """Return the words, with options of srun, that run `bertzoo` with the arguments after them on one node.
 
-    name: the job's name in the queue. options: of srun, such as "--partition=gpu". Raises UserError without srun.
+    Raises UserError without srun.
     """
     if shutil.which("srun") is None:
         raise UserError(

@@ -45,10 +45,7 @@ Grids = dict[str, dict[str, Any]]  # by task, the values of each option, as text
 
 @dataclass(frozen=True)
 class ValueRange:
-    """The numbers from `low` to `high`, from which a study draws an option's value; whole numbers if both are whole.
-
-    log: whether it draws the logarithm uniformly.
-    """
+    """The numbers, whole if both ends are, from which a study draws an option's value; log: by their logarithm."""
 
     low: float
     high: float

@@ -59,8 +59,7 @@ class LoadedRun:
 def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest") -> LoadedRun:
     """Load a run, or the last of the training runs that it consists of.
 
-    which: the "latest" or the "best" checkpoint, or the step of a checkpoint. Raises UserError if
-    there is no such run or checkpoint.
+    which: the checkpoint, or its step. Raises UserError if there is no such run or checkpoint.
     """
     run = RunDirectory(path)
     if run.bucket is None and (kind := kind_of_run(run.path)):
@@ -198,17 +197,13 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
         },
         unused={name: array for name, array in params.items() if name.startswith("generator/")},
     )
-    if not isinstance(recipe.objective, Replaced):
+    width = recipe.objective.generator_width if isinstance(recipe.objective, Replaced) else 0.0
+    if not width or (generator := generator_config(recipe.model, width)) is None:
         return model
-    config_of_generator = generator_config(recipe.model, recipe.objective.generator_width)
-    if config_of_generator is None:
-        return model
-    generator = {name.removeprefix("generator/"): array for name, array in model.unused.items()}
-    generator |= {name: array for name, array in params.items() if name.startswith("embedding/")}
-    filler = replace(
-        model, model=config_of_generator, head=MaskedLanguageModel(pooler=False), params=generator, unused={}
-    )
-    return replace(model, generator=filler)
+    own = {name.removeprefix("generator/"): array for name, array in model.unused.items()}
+    own |= {name: array for name, array in params.items() if name.startswith("embedding/")}
+    head = MaskedLanguageModel(pooler=False)
+    return replace(model, generator=replace(model, model=generator, head=head, params=own, unused={}))
 
 
 def head_of(recipe: TrainingConfig) -> MaskedLanguageModel | ReplacedTokens:

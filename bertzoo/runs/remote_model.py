@@ -30,11 +30,7 @@ _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf",
 
 
 class ModelCopy(NamedTuple):
-    """A copy, on this machine, of a model at a URL.
-
-    directory: copy of the folder at `url`. inside: path of the model in the folder, "." if the folder itself is the
-    model.
-    """
+    """A copy, on this machine, of the folder at `url`; inside: path of the model in it, "." for the folder itself."""
 
     directory: Path
     url: str
@@ -62,7 +58,16 @@ def local_copy(url: str) -> Iterator[ModelCopy]:
             _LOG.info(f"{url} is unchanged; using its copy in {directory}")
         else:
             shutil.rmtree(home, ignore_errors=True)  # a copy of an earlier version
-            _copy(folder, tree, directory, url)
+            sizes = {path: size for path, (size, _) in tree.items()}
+            _LOG.info(f"copying {url} to {directory}: {len(tree):,} files, {sum(sizes.values()) / 1e6:,.1f} MB")
+            check_room(home.parent, sum(sizes.values()), url)
+            with atomic.new_directory(directory) as temporary:
+                mirror(folder, sizes, temporary)
+                after = folder.list_tree()
+                if changed := sorted(path for path, state in tree.items() if after.get(path) != state):
+                    raise CorpusError(
+                        f"{folder.url}/{changed[0]} changed while it was copied. Run the same command again."
+                    )
         yield ModelCopy(directory, folder.url, inside)
 
 
@@ -130,18 +135,6 @@ def _select(tree: Tree, step: str | None, model: str | None = None) -> Tree:
             and not (folder in safe and path.endswith(".bin"))
         )
     }
-
-
-def _copy(folder: RemoteFolder, tree: Tree, directory: Path, url: str) -> None:
-    """Copy the remote files in `tree` to a new directory; raises UserError if they change meanwhile."""
-    sizes = {path: size for path, (size, _) in tree.items()}
-    _LOG.info(f"copying {url} to {directory}: {len(tree):,} files, {sum(sizes.values()) / 1e6:,.1f} MB")
-    check_room(directory.parent.parent, sum(sizes.values()), url)
-    with atomic.new_directory(directory) as temporary:
-        mirror(folder, sizes, temporary)
-        after = folder.list_tree()
-        if changed := sorted(path for path, state in tree.items() if after.get(path) != state):
-            raise CorpusError(f"{folder.url}/{changed[0]} changed while it was copied. Run the same command again.")
 
 
 def _digest(value: Any) -> str:

@@ -81,12 +81,10 @@ class RunDirectory:
 
     @property
     def config(self) -> Path:
-        """Path of the resolved config (TOML)."""
         return self.path / CONFIG
 
     @property
     def metrics(self) -> Path:
-        """Path of the log of metrics and events, one JSON object per line."""
         return self.path / METRICS
 
     def fetch(self) -> None:
@@ -145,10 +143,9 @@ class RunDirectory:
         return self.provenance().get(key)
 
     def model_path(self, key: str, path: Location | None, begun: bool = True) -> tuple[str, dict[str, Any] | None]:
-        """Return the path of a model that the run reads, and the model's record in run.json, None if not `begun`.
+        """Return the path of a model that the run reads, and the record `key` in run.json, None if not `begun`.
 
-        key: of the record. path: None stands for the recorded path. Raises UserError if there is neither, or if the
-        recorded path is a URL.
+        path: None stands for the recorded path. Raises UserError if there is neither, or if the latter is a URL.
         """
         record = self.origin(key) if begun else None
         if path is not None:
@@ -206,9 +203,8 @@ class RunDirectory:
     def open_corpus(self, where: str | None = None) -> Corpus:
         """Open the corpus that the run was trained on; a corpus behind a URL is first copied to this machine.
 
-        Opens the corpus at `where`, a path or URL, if set, else in the run's own folder, else at the address in
-        run.json, unless that is a URL outside the run's bucket. Raises UserError if the corpus is missing or is not the
-        one in run.json.
+        It is at `where`, a path or URL, if set, else in the run's own folder, else at the address in run.json, unless
+        that is a URL outside the run's bucket. Raises UserError if it is missing or is not the one in run.json.
         """
         run, record = self.name, self.provenance()
         if not {"corpus", "corpus_sha256"} <= record.keys():

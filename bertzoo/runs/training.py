@@ -42,8 +42,7 @@ _TOKENS, _WIDTH = 1024, 256
 class Options:
     """Execution options, which do not change a run's result.
 
-    corpus: path or URL of a resumed run's corpus, if it has moved.
-    workers: processes that tokenise; 0 uses one per core.
+    corpus: path or URL of a resumed run's corpus, if it has moved. workers: processes that tokenise; 0: one per core.
     progress: returns the context manager in which the run tokenises. If the manager yields a function, it is called
     with the progress so far: (finished groups of documents, characters of text read).
     """
@@ -60,10 +59,7 @@ def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> N
 
 
 def check_model(path: Location) -> None:
-    """Raise UserError in every process if process 0 finds no model at `path`.
-
-    If `path` is a URL, every machine copies the model to its cache.
-    """
+    """Raise UserError in every process if process 0 finds no model at `path`; every machine copies that of a URL."""
     hosts.in_turn("the model", lambda: load_model.check_model(path), timeout=DAY)
     hosts.barrier("the model", timeout=DAY)
 
@@ -104,10 +100,9 @@ def start_trackers(recipe: Recipe, run: RunDirectory, stack: contextlib.ExitStac
 def complete(
     recipe: AnyRecipe, run: RunDirectory, mesh: jax.sharding.Mesh, origin: Location | None = None
 ) -> AnyRecipe:
-    """Return the config of a run with the numbers of microbatches that it leaves open.
+    """Return the config of a run with the numbers of microbatches that it leaves open; logs these and what changed.
 
-    Logs these numbers, and the changes of the config since the run started. origin: the model that a new run starts
-    from. Raises ConfigError if the run cannot resume with a change.
+    origin: the model that a new run starts from. Raises ConfigError if the run cannot resume with a change.
     """
     numbers = hosts.share("the microbatches", lambda: microbatches(recipe, run, mesh))
     for index, (stage, number) in enumerate(zip(recipe.stages, numbers, strict=True)):
@@ -126,9 +121,8 @@ def complete(
 def microbatches(recipe: Recipe, run: RunDirectory, mesh: jax.sharding.Mesh) -> list[int]:
     """Return the number of microbatches of each training stage.
 
-    A stage that leaves it open keeps the number that the run recorded, so that a resumed run draws the same dropout. In
-    a new run, wide models on CPUs get microbatches of 1,024 tokens on each device, or the next larger ones that divide
-    the rows.
+    A stage that leaves it open keeps the recorded number, so that a resumed run draws the same dropout. In a new run,
+    wide models on CPUs get microbatches of 1,024 tokens on each device, or the next larger ones that divide the rows.
     """
     shards = sharding.row_shards(mesh)
     wide = jax.default_backend() == "cpu" and recipe.model.hidden_size >= _WIDTH
@@ -161,10 +155,9 @@ def _cut(stages: Sequence[Stage], numbers: Sequence[int]) -> tuple[Stage, ...]:
 
 
 def check_experiment(built: Experiment, compute: Compute, run: RunDirectory | None = None) -> None:
-    """Check a built run before it reads data: the model of its newest checkpoint, the memory and the number format.
+    """Check a built run before it reads data: memory, number format, and the model of the newest checkpoint of `run`.
 
-    run: the directory whose newest checkpoint must fit, if any. Raises CheckpointError if it does not, and ConfigError
-    if the devices' memory is too small.
+    Raises CheckpointError if the checkpoint does not fit, and ConfigError if the devices' memory is too small.
     """
 
     def check_checkpoint() -> None:
@@ -253,14 +246,11 @@ def train(
     start: WarmStart | None = None,
     followed: bool = False,
 ) -> int:
-    """Train from the newest checkpoint to the end; return the number of steps done.
+    """Train the run `built` from `recipe` from its newest checkpoint to the end; return the number of steps done.
 
-    built: the run that `recipe` describes.
-    trackers: the run's trackers in process 0, which are closed at the end.
-    start: the frozen parameters and, for a run without a checkpoint, the initial parameters.
-    followed: whether another run follows in this program, so that a signal at the last step still stops the program.
-
-    Only process 0 writes files other than checkpoints. Raises the errors of `train.loop.run`.
+    trackers: those of process 0, which are closed at the end. start: the frozen parameters and, for a run without a
+    checkpoint, the initial ones. followed: whether another run follows in this program, so that a signal at the last
+    step still stops the program. Only process 0 writes files other than checkpoints. Raises the errors of `loop.run`.
     """
 
     def begin() -> None:

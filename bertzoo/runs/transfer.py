@@ -31,12 +31,7 @@ from bertzoo.train.state import name_of, named, shapes_of
 _LOG = logging.getLogger(__name__)
 
 
-def transfer(
-    recipe: Transfer,
-    run_dir: str | Path,
-    teacher: Location | None,
-    options: training.Options,
-) -> int:
+def transfer(recipe: Transfer, run_dir: str | Path, teacher: Location | None, options: training.Options) -> int:
     """Train a student on its teacher, or resume such a run, and return the number of steps done.
 
     First the layers' outputs are matched, in one stage for each layer (progressive), in one stage for all (joint), or
@@ -85,13 +80,22 @@ def transfer(
 def read_teacher(path: Location, recipe: Transfer, built: Experiment, folder: Path | None = None) -> WarmStart:
     """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's own parameters.
 
-    folder: directory of the file that holds the teacher's parameters on CPUs (`map_array`), by default the system's
-    directory for temporary files.
-    Raises UserError if `path` is not a model, is not the config's teacher, or lacks parameters that the transfer reads.
+    folder: directory of the file that holds the teacher's parameters on CPUs (`map_array`); None: that of temporary
+    files. Raises UserError if `path` is no model or not the config's teacher, or lacks parameters that are read.
     """
     source = replace(load_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.teacher, "teacher")
-    _check_same_objective(source, recipe)
+    if source.source.get("format") == "run":
+        objective: Any = recipe.teacher_objective
+        for key, there, here in (
+            ("kind", source.head.kind, objective.kind),
+            ("sentence", source.source["sentence"], objective.sentence),
+        ):
+            if there != here:
+                raise ConfigError(
+                    f'{source.origin} was trained with objective.{key} = "{there}", but teacher_objective.{key} = '
+                    f'"{here}". Set it to "{there}", or use another teacher.'
+                )
     tokenizer, unverified = match_tokenizer(source, recipe.data)
     params, copied = _copied(source, recipe, shapes_of(built.setups[-1].objective))
     return WarmStart(
@@ -102,21 +106,6 @@ def read_teacher(path: Location, recipe: Transfer, built: Experiment, folder: Pa
         record={key: value for key, value in origin_record(source, path).items() if key != "step"},
         report=[*copied, *changed, *unverified],
     )
-
-
-def _check_same_objective(source: Pretrained, recipe: Transfer) -> None:
-    if source.source.get("format") != "run":
-        return
-    configured: Any = recipe.teacher_objective
-    for key, there, here in (
-        ("kind", source.head.kind, configured.kind),
-        ("sentence", source.source["sentence"], configured.sentence),
-    ):
-        if there != here:
-            raise ConfigError(
-                f'{source.origin} was trained with objective.{key} = "{there}", but teacher_objective.{key} = '
-                f'"{here}". Set it to "{there}", or use another teacher.'
-            )
 
 
 def map_array(array: np.ndarray, file: IO[bytes]) -> np.ndarray:
