@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,10 +186,9 @@ class Place:
 
     def started(self) -> list[dict[str, Any]]:
         """The commands started since the last call."""
-        file = Path("calls")
-        found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        file.unlink(missing_ok=True)
-        return found
+        started = [json.loads(line) for line in calls()]
+        Path("calls").unlink(missing_ok=True)
+        return started
 
     def calls(self) -> list[str]:
         """The commands started since the last call, as the step of the pipeline that each is of."""
@@ -205,13 +204,23 @@ class Place:
         )
 
 
+def until(happened: Callable[[], Any]) -> Any:
+    """Wait a minute for a true result, and return it."""
+    for _ in range(1200):
+        if result := happened():
+            return result
+        time.sleep(0.05)
+    raise AssertionError("it has not happened in a minute")
+
+
 def wait_for_runs(count: int) -> list[int]:
     """The process ids of the runs, once so many are at work."""
-    for _ in range(600):
-        if Path("calls").exists() and len(lines := Path("calls").read_text().splitlines()) >= count:
-            return [json.loads(line)["pid"] for line in lines]
-        time.sleep(0.05)
-    raise AssertionError("the runs did not start")
+    lines = until(lambda: len(lines := calls()) >= count and lines)
+    return [json.loads(line)["pid"] for line in lines]
+
+
+def calls() -> list[str]:
+    return Path("calls").read_text().splitlines() if Path("calls").exists() else []
 
 
 @contextmanager
@@ -223,7 +232,7 @@ def started_sweep(*options: str) -> Iterator[subprocess.Popen]:
             yield process
         finally:
             process.kill()
-            for line in Path("calls").read_text().splitlines() if Path("calls").exists() else []:
+            for line in calls():
                 with suppress(ProcessLookupError):
                     os.kill(json.loads(line)["pid"], signal.SIGKILL)
 

@@ -1,14 +1,11 @@
 """What a pipeline rejects before its first step, and its plan."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import tiny
 from messages import mentions
 from place import STEPS, Place
-
-from bertzoo.jobs import check
 
 
 @pytest.mark.parametrize(
@@ -59,12 +56,6 @@ NEW = [
 def test_everything_is_checked_before_the_first_step(place: Place, options: list[str], parts: tuple[str, ...]) -> None:
     _, err = place.run(*options, code=2)
     assert mentions(err, *parts) and place.calls() == [] and not Path("run").exists()
-
-
-def test_too_small_a_disk_is_an_error(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
-    _, err = place.run(code=2)
-    assert mentions(err, "free space") and place.calls() == []
 
 
 def test_the_plan_has_parameters_steps_and_flops_and_runs_nothing(place: Place) -> None:

@@ -4,8 +4,6 @@ import json
 import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,7 @@ import planted
 import pytest
 from beginning import write_model
 from messages import mentions
-from place import PIPELINE, STAND_IN, STEPS, TUNE, Place
+from place import PIPELINE, STAND_IN, STEPS, Place, until
 
 from bertzoo.cli import main as cli
 from bertzoo.jobs import check, local
@@ -54,43 +52,27 @@ def test_a_step_without_an_output_has_failed(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "step", "parts"),
+    ("changed", "parts"),
     [
-        ("text.txt", "base", ("base", "the input text", "hash")),
-        ("labels/train.csv", "tuned/own", ("tuned/own", "the input labels", "hash")),
-        ("run/stages/file/own.tflite", "file/own", ("file/own", "its output", "hash")),
+        ("text.txt", ("base", "the input text", "hash")),
+        ("labels/train.csv", ("tuned/own", "the input labels", "hash")),
+        ("run/stages/file/own.tflite", ("file/own", "its output", "hash")),
+        ("tune.toml", ("tuned/own", "seeds: ", " -> 2")),
+        ("--finetune.epochs=3", ("tuned/own", "--epochs=3", "epochs: 1 -> 3")),
+        ("--stages.file.lengths=8", ("file/own", "--lengths=16", "--lengths=8")),
     ],
 )
-def test_a_changed_input_or_output_of_a_finished_step_is_reported(
-    finished: Place, file: str, step: str, parts: tuple[str, ...]
-) -> None:
-    with open(file, "a") as changed:
-        changed.write("more,1,2\n")
-    _, err = finished.run(code=2)
-    assert mentions(err, *parts) and finished.calls() == [] and step in recorded()
+def test_a_change_of_a_finished_step_is_reported(finished: Place, changed: str, parts: tuple[str, ...]) -> None:
+    if not changed.startswith("--"):
+        with open(changed, "a") as file:
+            file.write("seeds = 2\n" if changed == "tune.toml" else "more,1,2\n")
+    _, err = finished.run(*[changed] * changed.startswith("--"), code=2)
+    assert mentions(err, *parts) and finished.calls() == [] and list(recorded()) == STEPS
 
 
-@pytest.mark.parametrize(
-    ("options", "parts"),
-    [
-        (["--finetune.epochs=3"], ("tuned/own", "--epochs=3", "epochs: 1 -> 3")),
-        (["--stages.file.lengths=8"], ("file/own", "--lengths=16", "--lengths=8")),
-    ],
-)
-def test_a_changed_option_of_a_finished_step_is_reported(finished: Place, options: list[str], parts: tuple) -> None:
-    _, err = finished.run(*options, code=2)
-    assert mentions(err, *parts) and finished.calls() == []
-
-
-def test_a_changed_default_of_a_config_is_reported(place: Place) -> None:
-    place.run()
-    Path("tune.toml").write_text(TUNE.replace("epochs = 1", "epochs = 2"))
-    _, err = place.run(code=2)
-    assert mentions(err, "tuned/own", "epochs: 1 -> 2")
-
-
-def test_a_removed_output_is_made_again_and_later_steps_stay(finished: Place) -> None:
-    Path("run/stages/file/own.tflite").unlink()
+@pytest.mark.parametrize("name", ["own.tflite", "own.tflite.json"])
+def test_a_removed_output_or_companion_is_made_again_and_later_steps_stay(finished: Place, name: str) -> None:
+    Path("run/stages/file", name).unlink()
     finished.run()
     assert finished.calls() == ["file/own"]
 
@@ -149,15 +131,10 @@ def test_another_pipeline_does_not_take_the_directory(place: Place) -> None:
     assert cli.main(["pipeline", "other.toml", "--run_dir=run", "--inputs.labels=labels"]) == 2
 
 
-def test_a_lost_companion_makes_the_file_anew(finished: Place) -> None:
-    Path("run/stages/file/own.tflite.json").unlink()
-    finished.run()
-    assert finished.calls() == ["file/own"]
-
-
 def test_disk_space_that_a_stopped_step_has_taken_counts_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
-    place.run("--only=base", code=2)
+    _, err = place.run("--only=base", code=2)
+    assert mentions(err, "free space") and place.calls() == []
     Path("run/stages/base").mkdir(parents=True)
     Path("run/pipeline.json").write_text('{"version": 1, "pipeline": "pipeline", "steps": {}, "hashes": {}}')
     with Path("run/stages/base/checkpoint").open("wb") as file:
@@ -230,15 +207,6 @@ def test_a_launcher_ends_with_a_killed_pipeline(place: Place) -> None:
     process.wait()
     number = Path("launched").read_text().strip()
     until(lambda: not Path("/proc", number).exists())
-
-
-def until(happened: Callable[[], Any]) -> None:
-    """Wait a minute for something to happen."""
-    for _ in range(1200):
-        if happened():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it has not happened in a minute")
 
 
 @pytest.mark.slow

@@ -56,10 +56,13 @@ def test_missing_data_raises_before_anything_runs(capsys: pytest.CaptureFixture)
         (["--from=none"], ("directory",)),
         (["--max_length=129"], ("max_length", 129, 128)),
         (["--alpha=0.5", "--teacher=none"], ("directory",)),
+        (["--double_unordered=true"], ("double_unordered", "pairs")),
+        (["--squad.stride=64"], ("squad.stride", 64, "sst2")),
+        (["--alpha=0.8"], ("alpha = 0.8", "--teacher")),
     ],
 )
-def test_a_model_that_is_missing_or_does_not_fit_raises_before_anything_runs(
-    options: list[str], message: str, capsys: pytest.CaptureFixture
+def test_a_model_or_option_that_does_not_fit_raises_before_anything_runs(
+    options: list[str], message: tuple[object, ...], capsys: pytest.CaptureFixture
 ) -> None:
     fill()
     assert cli.main([*COMMAND, *options]) == 2

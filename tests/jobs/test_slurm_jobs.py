@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,11 +55,7 @@ def test_a_stop_lets_the_jobs_save(cluster: Any, number: signal.Signals) -> None
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert process.returncode == (3 if number == signal.SIGTERM else -number), err
-    for _ in range(600):
-        if all(map(place.gone, pids)):
-            break
-        time.sleep(0.05)
-    assert all(map(place.gone, pids))
+    place.until(lambda: all(map(place.gone, pids)))
     cluster.started()
     cluster.behave({})
     cluster.sweep(*SLURM)

@@ -12,7 +12,6 @@ import place
 import pytest
 from messages import mentions
 
-from bertzoo.cli import main as cli
 from bertzoo.jobs import local
 
 
@@ -52,13 +51,7 @@ def test_every_point_is_run_once_and_the_best_is_named(sweeps) -> None:
     assert len(out.splitlines()) == 2
     assert mentions(err, "6 points", "0 already", "2/6 cola alpha=0.9", "sweep.csv")
     # A sweep is a directory of runs for `bertzoo results`.
-    assert cli.main(["results", "runs/s"]) == 0
-
-
-def test_results_reads_a_sweep(sweeps, capsys) -> None:
-    sweeps.sweep("--from=m")
-    assert cli.main(["results", "runs/s"]) == 0
-    out = capsys.readouterr().out
+    out, _ = sweeps.run(words=("results", "runs/s"))
     assert "| bert | runs/s, from runs/first | 4.0 |" in out
     assert mentions(out, "3 runs") and "| 60.0 (60.0–60.0) |" in out
 
@@ -237,29 +230,6 @@ def test_the_commands_can_be_listed(sweeps) -> None:
 def test_wrong_options_raise_before_anything_runs(sweeps, options: list[str], message: tuple[object, ...]) -> None:
     _, err = sweeps.sweep(*options, code=2)
     assert mentions(err, *message) and err.count("\n") == 1 and not sweeps.started() and not Path("runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        ("double_unordered = [false, true]", ("double_unordered", "pairs")),
-        ("squad.stride = [64, 128]", ("squad.stride", 64, "cola")),
-        ("alpha = [0.8, 1.0]", ("alpha = 0.8", "--teacher")),
-    ],
-)
-def test_options_that_a_task_does_not_have_raise_before_anything_runs(
-    grid: str,
-    message: tuple[object, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local, "COMMAND", ("false",))
-    Path("sweep.toml").write_text(f'[sweep]\nbase = "finetune"\ntasks = ["cola"]\n[grid]\n{grid}\n')
-    assert cli.main(["sweep", "sweep.toml", "--run_dir=runs/s", "--from=m"]) == 2
-    err = capsys.readouterr().err
-    assert mentions(err, *message) and err.count("\n") == 1 and not Path("runs").exists()
 
 
 def test_wrong_files_raise(sweeps) -> None:
