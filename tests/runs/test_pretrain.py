@@ -23,8 +23,9 @@ from tiny import records
 from bertzoo.cli.main import main
 from bertzoo.core.processor import processor
 from bertzoo.nn.products import RESULTS_VARIABLE
-from bertzoo.runs import load_model
+from bertzoo.runs import experiments, load_model
 from bertzoo.runs.load_model import load_run
+from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import optim, sharding, state
 from bertzoo.train.checkpoint import Checkpoints
 
@@ -45,12 +46,12 @@ def finished(finished_run):
 
 
 def whole(run: Path):
-    """Every leaf of a run's newest state."""
-    recipe = load_run(run).recipe
-    mesh = sharding.make_mesh(recipe.mesh)
-    objective = recipe.objective.build(recipe.model, recipe.compute)
-    with Checkpoints(run / "checkpoints", keep_last=3, keep_best=1) as checkpoints:
-        return checkpoints.restore_latest(state.abstract(objective, optim.build(recipe.optimizer, 1), mesh))
+    """Every leaf of a run's newest state, the optimiser's too."""
+    recipe = RunDirectory(run).load()
+    setup, mesh = experiments.build_setups(recipe)[-1], sharding.make_mesh(recipe.mesh)
+    optimizer = optim.build(setup.optimizer, 1, rates=setup.rates)
+    with Checkpoints(run / "checkpoints") as checkpoints:
+        return checkpoints.restore_latest(state.abstract(setup.objective, optimizer, mesh))
 
 
 def assert_same_state(run: Path, other: Path) -> None:
@@ -153,8 +154,7 @@ def test_another_model_raises_with_the_difference(finished, config, capsys):
 
 
 def test_allowed_changes_are_applied_and_logged(finished, config, tmp_path, capsys):
-    run = tmp_path / "run"
-    shutil.copytree(finished, run)
+    run = shutil.copytree(finished, tmp_path / "run")
     assert main(["pretrain", config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
     assert mentions(capsys.readouterr().err, "stages")
     assert load_run(run).step == 11
@@ -165,11 +165,9 @@ def test_allowed_changes_are_applied_and_logged(finished, config, tmp_path, caps
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp_path, capsys, caplog):
-    run = tmp_path / "run"
-    shutil.copytree(finished, run)
-    victim = max(
-        (run / "checkpoints" / "10" / "params").rglob("*"), key=lambda path: path.stat().st_size * path.is_file()
-    )
+    run = shutil.copytree(finished, tmp_path / "run")
+    files = (run / "checkpoints" / "10" / "params").rglob("*")
+    victim = max(files, key=lambda path: path.stat().st_size * path.is_file())
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
@@ -245,8 +243,7 @@ def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(confi
 
 
 @pytest.mark.parametrize(
-    "option",
-    ["--stages.1.batch_size=16", "--stages.0.max_length=24", "--optimizer.variant=optax"],
+    "option", ["--stages.1.batch_size=16", "--stages.0.max_length=24", "--optimizer.variant=optax"]
 )
 def test_changes_that_shift_rows_or_moments_raise_and_are_not_written(finished, config, capsys, option):
     before = (finished / "config.toml").read_text()
@@ -255,10 +252,14 @@ def test_changes_that_shift_rows_or_moments_raise_and_are_not_written(finished, 
     assert (finished / "config.toml").read_text() == before
 
 
-def test_run_dir_must_be_a_directory(config, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert mentions(error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file'}"), f"{tmp_path / 'file'} ")
-    assert mentions(error(capsys, "pretrain", config, "--run_dir="), "--run_dir")
+def test_run_dir_must_be_a_directory_that_can_be_written(config, tmp_path, capsys):
+    (file := tmp_path / "file").write_text("")
+    for run_dir, parts in (
+        (file, [f"{file} "]),
+        (file / "run", [file, os.strerror(errno.ENOTDIR)]),
+        ("", ["--run_dir"]),
+    ):
+        assert mentions(error(capsys, "pretrain", config, f"--run_dir={run_dir}"), *parts)
 
 
 def test_an_unfinished_corpus_is_not_read_as_text(config, tiny_corpus, tmp_path, capsys):
@@ -308,23 +309,9 @@ def test_the_config_sets_kept_checkpoints_and_evaluated_rows(finished, config, t
     assert len(losses(run, "heldout")) == 5 and losses(run, "heldout") != losses(finished, "heldout")
 
 
-def test_a_run_directory_that_cannot_be_written(config, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    message = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'file' / 'run'}")
-    assert mentions(message, tmp_path / "file", os.strerror(errno.ENOTDIR))
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_rows(config, tmp_path, capsys):
-    run = tmp_path / "run"
-    message = error(
-        capsys,
-        "pretrain",
-        config,
-        f"--run_dir={run}",
-        "--optimizer.learning_rate=1e30",
-        "--optimizer.clip_norm=0",
-        code=1,
-    )
+    run, options = tmp_path / "run", ["--optimizer.learning_rate=1e30", "--optimizer.clip_norm=0"]
+    message = error(capsys, "pretrain", config, f"--run_dir={run}", *options, code=1)
     assert mentions(message, "step 2", "stage 0", "rows 16 to 31")
     assert "checkpoint" in message and len(message) < 500
     (event,) = [row for row in records(run) if row.get("event") == "non_finite"]

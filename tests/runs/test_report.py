@@ -62,9 +62,9 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "first", lines)
 
 
-def test_the_last_line_of_a_step_counts(tmp_path: Path) -> None:
+def test_the_last_line_of_a_step_counts_unless_it_is_torn(tmp_path: Path) -> None:
     lines = [train(1, 9.0), heldout(1, 8.0), train(2, 8.0), train(2, 7.0), heldout(1, 7.5)]
-    got = report.read_run(write_run(tmp_path, lines)).history
+    got = report.read_run(write_run(tmp_path, lines, tail='{"step": 3, "spl')).history
     assert [(line["step"], line["mlm_loss"]) for line in got.train] == [(1, 9.0), (2, 7.0)]
     assert [line["mlm_loss"] for line in got.heldout] == [7.5]
 
@@ -96,15 +96,12 @@ def test_wall_time_over_restarts(tmp_path: Path) -> None:
     assert report.time_shares(report.read_run(write_run(tmp_path, [train(1, 9.0)]))) == []
 
 
-def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
-    run = write_run(tmp_path, [train(1, 9.0), train(2, 8.0)], tail='{"step": 3, "spl')
-    assert [line["step"] for line in report.read_run(run).history.train] == [1, 2]
-
-
-def test_a_broken_line_in_the_middle_is_refused(tmp_path: Path) -> None:
+def test_a_broken_line_in_the_middle_and_a_run_without_a_step_raise(tmp_path: Path) -> None:
     run = write_run(tmp_path, [train(1, 9.0)], tail="garbage\n" + json.dumps(train(2, 8.0)) + "\n")
     with pytest.raises(UserError, match=mentioning("metrics.jsonl", "line 2")):
         report.read_run(run)
+    with pytest.raises(UserError, match=mentioning("training")):
+        report.read_run(write_run(tmp_path, []))
 
 
 def test_a_line_that_is_not_finite_is_not_drawn(tmp_path: Path) -> None:
@@ -130,11 +127,6 @@ def test_a_directory_that_is_no_run(run: Path, name: str, capsys: pytest.Capture
     error = capsys.readouterr().err
     assert mentions(error, run, name) and error.count("\n") == 1
     assert cli.main(["report", str(run / "nowhere")]) == 2
-
-
-def test_a_run_without_a_step_yet(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=mentioning("training")):
-        report.read_run(write_run(tmp_path, []))
 
 
 def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:

@@ -43,26 +43,17 @@ def test_files_are_uploaded_whole_and_once(mirror, bucket, monkeypatch):
 
 
 def test_another_machine_resumes_from_the_bucket(mirror, bucket, tmp_path, monkeypatch):
-    (mirror.directory / "config.toml").write_text("a")
-    (mirror.directory / METRICS).write_text("1\n2\n")
-    mirror.send()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-    other = Bucket(URL)
-    other.take()
-    assert (other.directory / METRICS).read_text() == "1\n2\n" and (other.directory / "config.toml").read_text() == "a"
-
-
-def test_the_tokenizer_is_uploaded_with_the_small_files(mirror, bucket):
-    (mirror.directory / "config.toml").write_text("a")
+    texts = {"config.toml": "a", METRICS: "1\n2\n", "tokenizer/settings.json": "b", "tokenizer/vocab.txt": "c"}
     (mirror.directory / "tokenizer").mkdir()
-    for name in ("settings.json", "vocab.txt"):
-        (mirror.directory / "tokenizer" / name).write_text(name)
+    for name, text in texts.items():
+        (mirror.directory / name).write_text(text)
     mirror.send()
-    assert held(bucket).keys() == {"config.toml", "tokenizer/settings.json", "tokenizer/vocab.txt", OWNER}
-    reader = Bucket(URL)
-    reader.fetch()
-    kept = reader.directory / "tokenizer"
-    assert {path.name: path.read_text() for path in kept.iterdir()} == {n: n for n in ("settings.json", "vocab.txt")}
+    assert held(bucket).keys() == {*texts, OWNER}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    (other := Bucket(URL)).take()
+    (reader := Bucket(URL)).fetch()
+    for copy in (other, reader):
+        assert {name: (copy.directory / name).read_text() for name in texts} == texts
 
 
 def test_lines_that_were_not_sent_are_not_lost_to_this_machine(mirror, bucket):

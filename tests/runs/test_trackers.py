@@ -10,6 +10,7 @@ import pytest
 import tiny
 from messages import mentions
 
+from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.runs import trackers
@@ -67,26 +68,17 @@ def test_a_tracker_that_fails_is_logged_and_the_run_goes_on(run, recipe, calls, 
     assert mentions(str(caught.value), "run.trackers", "trackio", "NoneType")
 
 
-def test_a_missing_package_raises_before_the_run_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    from bertzoo.cli.main import main
-
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
-    words = [str(tiny.write_config(tmp_path, "text.txt")), f"--run_dir={tmp_path / 'run'}", '--run.trackers=["mlflow"]']
-    assert main(["pretrain", *words]) == 2
-    assert mentions(capsys.readouterr().err, "mlflow", "pip install", "[mlflow]")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_failed_login_raises_before_the_text_is_read(tmp_path, calls, monkeypatch, capsys):
-    from bertzoo.cli.main import main
-
-    monkeypatch.setattr(trackers, "find_spec", lambda name: True)
+@pytest.mark.parametrize(
+    ("installed", "parts"),
+    [(False, ("trackio", "pip install", "[trackio]")), (True, ("run.trackers", "trackio"))],
+    ids=["missing package", "failed login"],
+)
+def test_a_tracker_that_cannot_start_raises_before_the_text_is_read(
+    installed: bool, parts: tuple[str, ...], tmp_path: Path, calls, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.setattr(trackers, "find_spec", lambda name: installed or None)
     monkeypatch.setattr(sys.modules["trackio"], "init", None)
-    words = [
-        str(tiny.write_config(tmp_path, "text.txt")),
-        f"--run_dir={tmp_path / 'run'}",
-        '--run.trackers=["trackio"]',
-    ]
-    assert main(["pretrain", *words]) == 2
-    assert mentions(capsys.readouterr().err, "run.trackers", "trackio")
+    words = [str(tiny.write_config(tmp_path, "text.txt")), f"--run_dir={tmp_path / 'run'}"]
+    assert main(["pretrain", *words, '--run.trackers=["trackio"]']) == 2
+    assert mentions(capsys.readouterr().err, *parts)
     assert not (tmp_path / "run").exists()

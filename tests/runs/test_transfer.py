@@ -7,13 +7,12 @@ import shutil
 import signal
 from pathlib import Path
 
-import chex
 import numpy as np
 import pairs
 import pytest
 import tomli_w
 from messages import mentioning, mentions
-from test_pretrain import error, records
+from test_pretrain import assert_same_state, error, records
 
 from bertzoo.cli.main import main
 from bertzoo.conversion.tensors import digest
@@ -23,7 +22,7 @@ from bertzoo.runs import load_model
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.load_model import load_run
 from bertzoo.runs.run_dir import RunDirectory
-from bertzoo.train import loop, optim, state
+from bertzoo.train import loop, optim
 from bertzoo.train.state import named
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -92,7 +91,7 @@ def parameters(run: Path, step: int | str = "latest") -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
-def test_the_log_and_files_of_a_run(finished, teacher):
+def test_the_log_files_and_report_of_a_run(finished, teacher, tmp_path):
     begun = [line for line in records(finished) if line.get("event") == "stage"]
     assert [(line["step"], line["stage"], line["name"]) for line in begun] == [
         (0, 0, "transfer, layer 1 of 2"), (3, 1, "transfer, layer 2 of 2"), (6, 2, "distillation"),
@@ -107,18 +106,12 @@ def test_the_log_and_files_of_a_run(finished, teacher):
         assert not any("teacher" in path for path in paths)
         if part == "params":
             assert {path.replace("', '", "/").strip("()',") for path in paths} == parameters(finished, 10).keys()
+    run = shutil.copytree(finished, tmp_path / "run")
+    assert main(["report", str(run)]) == 0
+    assert "| 1 | transfer, layer 2 of 2 | 3 |" in re.sub(r" +", " ", (run / "report.md").read_text())
     # Only distillation's checkpoints are ranked: other stages have another loss.
     metrics = [path.parent.parent.name for path in (finished / "checkpoints").glob("*/metrics/metrics")]
     assert not set(metrics) & {"2", "3", "4", "6"}
-
-
-@pytest.mark.slow
-def test_the_report_has_its_stages(finished, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(finished, run)
-    assert main(["report", str(run)]) == 0
-    page = (run / "report.md").read_text()
-    assert "| 1 | transfer, layer 2 of 2 | 3 |" in re.sub(r" +", " ", page)
 
 
 @pytest.mark.slow
@@ -146,24 +139,7 @@ def test_a_run_stopped_in_any_stage_resumes_to_the_same_state(
     assert main(["transfer", str(student), f"--teacher={teacher}", f"--run_dir={run}"]) == 3
     monkeypatch.undo()
     assert main(["transfer", str(student), f"--run_dir={run}"]) == 0  # the run knows its teacher
-    assert_same_whole(run, finished)
-
-
-def assert_same_whole(run: Path, other: Path) -> None:
-    """Every leaf of the last state, the optimiser's too."""
-    found = []
-    for directory in (run, other):
-        recipe = config.load(Transfer, [directory / "config.toml"])
-        from bertzoo.runs import experiments
-        from bertzoo.train import optim, sharding
-        from bertzoo.train.checkpoint import Checkpoints
-
-        setup = experiments.build_setups(recipe)[-1]
-        optimizer = optim.build(setup.optimizer, 1, rates=setup.rates)
-        mesh = sharding.make_mesh(sharding.Mesh())
-        with Checkpoints(directory / "checkpoints") as checkpoints:
-            found.append(checkpoints.restore_latest(state.abstract(setup.objective, optimizer, mesh)))
-    chex.assert_trees_all_equal(*found)
+    assert_same_state(run, finished)
 
 
 def test_auxiliary_transfer_is_one_stage_from_fresh_parameters():
