@@ -68,9 +68,8 @@ def teachers(corpus, tmp_path_factory):
 
 def first_batch(recipe, corpus, plans, index):
     """The rows of the first step of a stage."""
-    return (
-        RunBatches(recipe, Corpus.open(corpus), plans).stage(index, "train").batch(0, recipe.stages[index].batch_size)
-    )
+    batches = RunBatches(recipe, Corpus.open(corpus), plans).stage(index, "train")
+    return batches.batch(0, recipe.stages[index].batch_size)
 
 
 def whole_teacher(path, recipe, batch):
@@ -82,9 +81,8 @@ def whole_teacher(path, recipe, batch):
         output = jax.jit(module.apply)({"params": params}, *ids, batch["masked_positions"])
         return output, output.masked_logits
     trained = load_model.load_run(path)  # only the run has the generator
-    return jax.jit(module.apply)({"params": params}, *ids), jax.jit(trained.objective.masked_logits)(
-        trained.params, batch
-    )
+    logits = jax.jit(trained.objective.masked_logits)(trained.params, batch)
+    return jax.jit(module.apply)({"params": params}, *ids), logits
 
 
 def whole_student(recipe, params, batch):
@@ -190,11 +188,8 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
         assert ours == pytest.approx(expected, rel=1e-4)
 
     # The copied embedding and heads stay the teacher's until the distillation trains them.
-    source, before, after = (
-        load_model.read_model(path).params,
-        *(parameters(run, recipe, 2 * n) for n in (layers, layers + 1)),
-    )
-    before, after = named(before), named(after)
+    source = load_model.read_model(path).params
+    before, after = (named(parameters(run, recipe, 2 * n)) for n in (layers, layers + 1))
     kept = experiments.copied_names(recipe)
     assert all(np.array_equal(before[leaf], source[leaf]) for leaf in kept)
     assert all(not np.array_equal(after[leaf], before[leaf]) for leaf in kept if leaf.endswith("kernel"))
@@ -219,24 +214,15 @@ def same(first, second) -> bool:
     return jax.tree.all(jax.tree.map(np.array_equal, *trees))
 
 
-@pytest.fixture(scope="module")
-def forms(corpus, tmp_path_factory):
-    """BERT as a run, and its conversions."""
-    folder = tmp_path_factory.mktemp("forms")
-    run = pairs.write_run(
-        pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus)), folder / "run", corpus
-    )
-    for form in ("huggingface", "bertzoo"):
-        assert main(["convert", str(run), str(folder / form), f"--to={form}"]) == 0
-    return {"run": run, "checkpoint": run / "checkpoints" / "0"} | {
-        form: folder / form for form in ("huggingface", "bertzoo")
-    }
-
-
 @pytest.mark.slow
-def test_a_teacher_is_equal_in_every_format(forms, corpus):
+def test_a_teacher_is_equal_in_every_format(corpus, tmp_path):
+    """BERT as a run, and its conversions."""
     recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus))
-    found = {form: read(path, recipe) for form, path in forms.items()}
+    paths = {"run": pairs.write_run(recipe, tmp_path / "run", corpus), "checkpoint": tmp_path / "run/checkpoints/0"}
+    for form in ("huggingface", "bertzoo"):
+        paths[form] = tmp_path / form
+        assert main(["convert", str(paths["run"]), str(paths[form]), f"--to={form}"]) == 0
+    found = {form: read(path, recipe) for form, path in paths.items()}
     assert all(same(taught, found["run"]) for taught in found.values())
     assert not any(tokenizers.difference(taught.tokenizer, found["run"].tokenizer) for taught in found.values())
     assert found["huggingface"].report == found["run"].report
