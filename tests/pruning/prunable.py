@@ -34,8 +34,7 @@ PRUNING = {
 def fill(folder: Path) -> None:
     """Write the corpus, train the run `unpruned`, and write `prune.toml`."""
     tiny.make_corpus(folder)
-    file = written(folder, "unpruned.toml", folder, stages=[{"steps": 4, **SHAPE}])
-    assert main(["pretrain", str(file), f"--run_dir={folder / 'unpruned'}"]) == 0
+    pretrained(folder, folder, 4)
     written(folder, "prune.toml", folder, **PRUNING)
 
 
@@ -45,6 +44,13 @@ def written(folder: Path, name: str, of: Path, **tables) -> Path:
     data = {"source": source, "heldout": 0.2, "sentences": "lines", "tokenizer": {"vocab_size": 250}}
     (folder / name).write_text(tomli_w.dumps({"model": MODEL, "data": data, **TABLES, **tables}))
     return folder / name
+
+
+def pretrained(path: Path, of: Path, steps: int, **tables) -> Path:
+    """Train a model on the corpus of the folder `of`, and return its run."""
+    file = written(path, "pretrain.toml", of, stages=[{"steps": steps, **SHAPE}], **tables)
+    assert main(["pretrain", str(file), f"--run_dir={path / 'unpruned'}"]) == 0
+    return path / "unpruned"
 
 
 def prune(folder: Path, run: Path, *options: str) -> int:

@@ -24,11 +24,9 @@ def test_every_published_size_has_a_config():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_survives_a_round_trip(name):
-    text = config.shipped()[name].read_text()
     recipe = config.load(Prune, [name])
     assert config.from_dict(Prune, config.plain(recipe)) == recipe
-    if "dimensions" in text:
-        assert recipe.letters == recipe.cut.dimensions
+    assert not recipe.cut.dimensions or recipe.letters == recipe.cut.dimensions
 
 
 @pytest.mark.parametrize("name", quick(NAMES, "prune_66m"))
@@ -48,7 +46,5 @@ def test_the_budget_is_met_within_one_per_cent(name):
             sizes = {name: len(indices) for name, indices in kept.items()}
             assert resized(recipe.model, sizes) == published.model
     if name == "prune_albert_e":
-        assert (
-            isinstance(recipe.model, Electra)
-            and len(kept["e"]) == config.load(Pretrain, ["albert_e"]).model.embedding_size
-        )
+        assert isinstance(recipe.model, Electra)
+        assert len(kept["e"]) == config.load(Pretrain, ["albert_e"]).model.embedding_size

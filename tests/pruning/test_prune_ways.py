@@ -7,7 +7,7 @@ import shutil
 import pytest
 from latencies import planted
 from messages import mentions
-from prunable import MODEL, SHAPE, WEIGH, cuts, prune, size, written
+from prunable import MODEL, SHAPE, WEIGH, cuts, pretrained, prune, size, written
 
 from bertzoo.cli.main import main
 from bertzoo.pruning import layout
@@ -16,6 +16,7 @@ from bertzoo.pruning.structure import declare
 from bertzoo.runs import load_model
 
 pytestmark = pytest.mark.usefixtures("one_device")
+TABLES = {"target": {"kind": "parameters", "share": 0.9}, "weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
 
 
 @pytest.mark.slow
@@ -94,40 +95,30 @@ def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
 @pytest.mark.slow
 def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     tables = {"objective": {"kind": "replaced", "generator_width": 0.5}}
-    model = {**MODEL, "kind": "electra", "embedding_size": 8}
-    file = written(tmp_path, "electra.toml", folder, model=model, stages=[{"steps": 2, **SHAPE}], **tables)
-    assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'electra'}"]) == 0
-    more = {
-        "target": {"kind": "parameters", "share": 0.9},
-        "weigh": WEIGH | {"gamma": 0.1},
-        "tuning": [{"steps": 2, **SHAPE}],
-    }
-    file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
-    run = tmp_path / "run"
-    assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={run}"]) == 0
+    tables["model"] = {**MODEL, "kind": "electra", "embedding_size": 8}
+    electra, run = pretrained(tmp_path, folder, 2, **tables), tmp_path / "run"
+    written(tmp_path, "prune.toml", folder, **tables, **TABLES | {"weigh": WEIGH | {"gamma": 0.1}})
+    assert prune(tmp_path, run, f"--from={electra}") == 0
     assert load_model.read_model(run).model.feed_forward_size < 32
     (found,) = cuts(run)
     assert set(found["saved"]) == {"f"}
     begun = load_model.read_model(layout.part(run, 1, "tune"))
-    assert begun.unused.keys() == load_model.read_model(tmp_path / "electra").unused.keys()
+    assert begun.unused.keys() == load_model.read_model(electra).unused.keys()
 
 
 @pytest.mark.slow
 def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
     groups = {f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")}
     model = {**MODEL, **groups, "kind": "squeezebert", "layers": 2}
-    file = written(tmp_path, "squeezed.toml", folder, model=model, stages=[{"steps": 4, **SHAPE}])
-    assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'squeezed'}"]) == 0
-    more = {"target": {"kind": "parameters", "share": 0.9}, "weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
-    file, run = written(tmp_path, "prune.toml", folder, model=model, **more), tmp_path / "run"
-    assert main(["prune", str(file), f"--from={tmp_path / 'squeezed'}", f"--run_dir={run}"]) == 0
+    squeezed, run = pretrained(tmp_path, folder, 4, model=model), tmp_path / "run"
+    written(tmp_path, "prune.toml", folder, model=model, **TABLES)
+    assert prune(tmp_path, run, f"--from={squeezed}") == 0
     found, (done,) = load_model.read_model(run).model, cuts(run)
     one, two = found.feed_forward_size
     assert one != two and one % 2 == two % 2 == 0
     assert 0.99 * done["budget"] < done["cost"]["after"] <= done["budget"]
-    assert (
-        main(["report", str(run)]) == 0 and f"{min(one, two)} to {max(one, two)} |" in (run / "report.md").read_text()
-    )
+    assert main(["report", str(run)]) == 0
+    assert f"{min(one, two)} to {max(one, two)} |" in (run / "report.md").read_text()
     assert main(["pretrain", str(run / layout.RECIPE), f"--run_dir={tmp_path / 'on'}", f"--from={run}"]) == 0
     assert main(["convert", str(run), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     assert load_model.read_model(tmp_path / "ours").model == found
@@ -135,20 +126,17 @@ def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
     assert main(["convert", str(run), str(tmp_path / "theirs"), "--to=huggingface", "--head=masked"]) == 0
     assert mentions(capsys.readouterr().err, "intermediate_size", f"{one}, {two}")
     evenly = tmp_path / "evenly"
-    options = [f"--from={tmp_path / 'squeezed'}", f"--run_dir={evenly}", "--cut.choice=uniform"]
-    assert main(["prune", str(file), *options]) == 0
+    assert prune(tmp_path, evenly, f"--from={squeezed}", "--cut.choice=uniform") == 0
     assert isinstance(load_model.read_model(evenly).model.feed_forward_size, int)
 
 
 @pytest.mark.slow
 def test_a_factorised_embedding_prunes_too(folder, tmp_path):
-    model, tables = {**MODEL, "kind": "electra", "embedding_size": 8}, {"objective": {"sentence": "none"}}
-    file = written(tmp_path, "electra.toml", folder, model=model, stages=[{"steps": 2, **SHAPE}], **tables)
-    assert main(["pretrain", str(file), f"--run_dir={tmp_path / 'electra'}"]) == 0
+    tables = {"model": {**MODEL, "kind": "electra", "embedding_size": 8}, "objective": {"sentence": "none"}}
+    electra = pretrained(tmp_path, folder, 2, **tables)
     more = {"target": {"kind": "parameters", "share": 0.8}, "cut": {"dimensions": ["e"]}}
-    more |= {"weigh": WEIGH | {"gamma": 0.1}, "tuning": [{"steps": 2, **SHAPE}]}
-    file = written(tmp_path, "prune.toml", folder, model=model, **tables, **more)
-    assert main(["prune", str(file), f"--from={tmp_path / 'electra'}", f"--run_dir={tmp_path / 'run'}"]) == 0
+    written(tmp_path, "prune.toml", folder, **tables, **TABLES | more | {"weigh": WEIGH | {"gamma": 0.1}})
+    assert prune(tmp_path, tmp_path / "run", f"--from={electra}") == 0
     found = load_model.read_model(tmp_path / "run")
     assert 1 <= found.model.embedding_size < 8 and found.model.hidden_size == 16
 

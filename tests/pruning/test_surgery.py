@@ -91,7 +91,7 @@ def test_cut_equals_masked(case, letters):
         ["squeezebert", "squeezebert-uneven", "convbert-span", "mobilebert", "modernbert-grouped"], "squeezebert-uneven"
     ),
 )
-def test_every_layer_has_a_feed_forward_size_of_its_own(case, tmp_path):
+def test_every_layer_has_a_feed_forward_size_of_its_own(case):
     model, head = CASES[case]
     params, structure = pretrained(model, head).params, declare(model, head, ("f",))
     kept = some(structure, "f")
@@ -103,10 +103,6 @@ def test_every_layer_has_a_feed_forward_size_of_its_own(case, tmp_path):
     groups = structure.dimensions[next(iter(kept))].groups
     assert smaller.feed_forward_size == (groups, len(kept[next(name for name in kept if "layers_1/" in name)]))
     assert difference(run(smaller, head, fewer), run(model, head, hidden)) < 1e-5
-    file = tmp_path / "model.toml"
-    file.write_text(config.dump({"model": smaller}))
-    assert config.from_dict(Pretrain, config.read_toml(file) | RECIPE).model == smaller
-    assert parameter_shapes(smaller, head) == {path: array.shape for path, array in fewer.items()}
     again = declare(smaller, head)
     assert again.sizes == {name: len(indices) for name, indices in kept.items()} | {
         name: size for name, size in again.sizes.items() if name == "e"
@@ -200,7 +196,7 @@ def test_a_cut_of_the_embedding_changes_the_statistics_of_norms_alone(statistics
     assert difference(ours, run(model, head, hidden)) < 1e-5
 
 
-@pytest.mark.parametrize("case", ["bert", "squeezebert", "convbert-span", "mobilebert", "albert"])
+@pytest.mark.parametrize("case", ["bert", "squeezebert-uneven", "convbert-span", "mobilebert", "albert"])
 def test_the_cut_model_has_an_ordinary_config(case, tmp_path):
     model, head = CASES[case]
     structure = declare(model, head)
