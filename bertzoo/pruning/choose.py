@@ -19,11 +19,9 @@ NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
 
 
 class Bundle(NamedTuple):
-    """Elements that are cut together.
+    """Elements that are cut together, each as (name of the dimension, index in it).
 
-    score: mean score of the elements, but at least the score of the previous bundle in the same dimensions, so that
-    rounding cannot change the order.
-    elements: (name of the dimension, index in the dimension) of each element.
+    score: their mean, but at least that of the previous bundle in the same dimensions: rounding must keep the order.
     """
 
     score: float
@@ -39,11 +37,9 @@ def choose(
 ) -> dict[str, np.ndarray]:
     """Return {dimension: sorted indices to keep}; the cut takes as few elements as needed, lowest scores first.
 
-    scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut
-    first.
+    scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut.
     target: the highest cost allowed.
     multiples: {letter (`structure.LETTERS`): a number that must divide the new sizes of the letter's dimensions}.
-
     All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at
     least one element. Raises UserError if `target` is not below the model's cost, or if no cut meets it.
     """
@@ -76,7 +72,6 @@ def uniform(
     This is schuBERT's "BERT-all uniform". The factor is the largest that meets `target`. The new size of a group is its
     size in the unpruned model times the factor, rounded to the nearest integer, but at least 1 and at most its current
     size. Every group keeps its elements with the largest scores.
-
     whole: sizes of the unpruned model. With the current sizes instead, rounding could keep a few heads forever.
     """
     groups = {name: dimension.groups for name, dimension in structure.dimensions.items()}

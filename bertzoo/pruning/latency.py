@@ -109,9 +109,8 @@ def read_table(path: Path) -> LatencyTable:
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
     """Return {config field: value} of a model for the fields in which it must equal a latency table's encoders.
 
-    letters: the dimensions whose sizes the table varies. Fields with these sizes, and those in _FREE, are left out.
-
-    Raises UserError if the model's layers differ from one another in a field that is not left out.
+    letters: the dimensions whose sizes the table varies; fields with these sizes, and those in _FREE, are left out.
+    Raises UserError if the model's layers differ from one another in another field.
     """
     even = uneven(model) if isinstance(model, EVERY_LAYER_ITS_OWN) else model
     varied = {name for letter in letters for name in _FIELDS[letter]} | {*_FREE}
@@ -129,10 +128,7 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
 
 
 def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
-    """Return the combinations of sizes that a latency table measures; each has one size per letter.
-
-    sizes: {letter: ascending sizes}.
-    """
+    """Return the combinations that a latency table measures, one size per letter; sizes: ascending, by letter."""
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
         _point(least | dict(zip(letters, chosen, strict=True)))
@@ -145,10 +141,8 @@ def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
 def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
     """Return a function from sizes of dimensions to milliseconds; a larger size never takes less time.
 
-    name: the table's name in errors.
-
-    Raises UserError if the table was measured on another model or lacks a dimension that is cut. The returned function
-    raises UserError for a size outside the table.
+    name: the table's name in errors. Raises UserError if the table was measured on another model or lacks a dimension
+    that is cut. The returned function raises UserError for a size outside the table.
     """
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
@@ -200,10 +194,7 @@ class _Term(NamedTuple):
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Split the measured times into one function of sizes per group of letters; an encoder's time is the sum of all.
-
-    times: the table's `one` or `more`.
-    together: groups of letters (`_together`).
+    """Split `times` (`one` or `more`) into a function of sizes per group of letters; an encoder's time is their sum.
 
     The first group's function is the measured time. A later group's function is the time that the letters new in this
     group add: the measured time minus the time with these letters at their smallest sizes. Letters outside the group
@@ -224,10 +215,7 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
 
 
 def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tuple[str, ...]]:
-    """Return the groups of letters in `sizes` that a table varies together; no group is part of another.
-
-    of_layers_only: whether to leave out the embedding's letter.
-    """
+    """Return the groups of letters in `sizes` that a table varies together, or those of layers; none is in another."""
     letters = [letter for letter in sizes if letter != "e" or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)
     return [group for group in groups if not any({*group} < {*larger} for larger in groups)]

@@ -24,10 +24,8 @@ def check_gamma(
 ) -> None:
     """Raise ConfigError if γ, the penalty's weight, was too small or too large to tell which elements to cut.
 
-    betas: {dimension: cost of one element}.
-    vectors: {dimension: trained prune vector}.
-    fallen: {dimension: how far each element's score has fallen below its initial value}.
-    kept: {dimension: indices of the elements that stay in the model}.
+    By dimension: betas: cost of one element; vectors: trained prune vector; fallen: how far each element's score has
+    fallen below its initial value; kept: indices of the elements that stay.
     """
     whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
     gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}

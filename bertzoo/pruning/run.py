@@ -46,9 +46,8 @@ class PruneResult(NamedTuple):
 def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: training.Options) -> PruneResult:
     """Prune a model to its budget (schuBERT, Khetan and Karnin 2020, Algorithm 1), or resume a pruning run.
 
-    origin: the unpruned model; may be None for a resumed run.
-
-    Raises UserError if config, model and run directory do not fit together. Raises Stopped after a signal.
+    origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and directory do not fit
+    together, and Stopped after a signal.
     """
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
@@ -90,8 +89,7 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
 class Pruning:
     """A pruning run, which scores, cuts and fine-tunes the model in each of its iterations.
 
-    origin: path of the unpruned model.
-    record: that model's record in run.json; None for a new run.
+    origin: path of the unpruned model. record: that model's record in run.json; None for a new run.
     """
 
     recipe: Prune
@@ -254,10 +252,7 @@ class Pruning:
         return model
 
     def _read(self, path: Location, model: Model) -> WarmStart:
-        """Read the parameters of a model for the run's objective.
-
-        Raises ConfigError if the model lacks a part that the objective needs.
-        """
+        """Read a model's parameters; raises ConfigError if it lacks a part that the run's objective needs."""
         recipe = self.recipe.tuning_recipe(model)
         source = warm_start.read_warm_start(path, recipe)
         shapes = state.shapes_of(build_setups(recipe)[0].objective)
@@ -272,10 +267,7 @@ class Pruning:
 
 
 def structure_of(recipe: Prune, model: Model) -> Structure:
-    """Return a model's structure with the dimensions that the run cuts.
-
-    Raises ConfigError if the model lacks one of these dimensions.
-    """
+    """Return a model's structure with the dimensions that the run cuts; raises ConfigError if the model lacks one."""
     return declare(model, load_model.head_of(recipe), recipe.letters)
 
 
@@ -283,7 +275,6 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     """Return (cost of the unpruned model, budget), both in the target's unit.
 
     target: computes costs instead of recipe.target; a resumed run passes the target with its copy of the latency table.
-
     Raises UserError if no cut meets the budget.
     """
     structure = structure_of(recipe, recipe.model)

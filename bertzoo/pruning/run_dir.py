@@ -48,8 +48,7 @@ class PruneDirectory(RunDirectory):
     def changes(self, recipe: Prune) -> list[str]:
         """Return a line for each key of the config that changed since the run began.
 
-        Raises ConfigError if the directory holds another kind of run. After the first checkpoint, raises ConfigError
-        also for a changed key that starts with no entry of FREE.
+        Raises ConfigError for another kind of run and, after the first checkpoint, for a key that is not in FREE.
         """
         if not self.config.exists():
             return []
@@ -67,10 +66,7 @@ class PruneDirectory(RunDirectory):
             atomic.write_bytes(self.path / layout.TABLE, Path(recipe.target.table).read_bytes())
 
     def target(self, recipe: Prune) -> Target:
-        """Return the recipe's target.
-
-        After the first checkpoint, a target in milliseconds has the run's copy of the latency table as its `table`.
-        """
+        """Return the recipe's target; after the first checkpoint, with the run's copy of the latency table, if any."""
         if isinstance(recipe.target, Latency) and self.latest() is not None:
             return replace(recipe.target, table=str(self.path / layout.TABLE))
         return recipe.target

@@ -188,10 +188,7 @@ class Prune(TrainingConfig):
         return self._pretrain(model, self.optimizer, self.tuning_stages)
 
     def choose_kept(self, structure: Structure, cost: Cost, scores: dict, target: float, whole: dict[str, int]) -> dict:
-        """Return {dimension: indices to keep}. whole: sizes of the unpruned model.
-
-        Raises the errors of `choose`.
-        """
+        """Return {dimension: indices to keep}; raises the errors of `choose`. whole: sizes of the unpruned model."""
         if self.cut.choice == "uniform":
             return uniform(structure, scores, cost, target, whole)
         return choose(structure, scores, cost, target, self.cut.multiples.above_one)

@@ -30,10 +30,7 @@ EVERY_FEED_FORWARD_ITS_OWN = ConvBert | MobileBert | ModernBert | SqueezeBert
 
 
 def cuttable(model: Model) -> tuple[str, ...]:
-    """Return the letters (keys of LETTERS) of the dimensions that can be cut in a model.
-
-    Raises ConfigError for a model without layers.
-    """
+    """Return the letters of the dimensions that can be cut in a model; raises ConfigError if it has no layers."""
     if isinstance(model, Static):
         raise ConfigError("a model of kind static has no layers, so it cannot be cut. Use a model of another kind.")
     if isinstance(model, EVERY_LAYER_ITS_OWN):
@@ -193,10 +190,8 @@ class AxisUse(NamedTuple):
 
 @dataclass(frozen=True, eq=False)  # hashed by identity, since mappings have no hash
 class Structure:
-    """A model with a head, and its dimensions that can be cut.
+    """A model with a head, the shapes of their parameters by path, and the dimensions that can be cut, by name.
 
-    shapes: {path of a parameter: shape}, including the head's parameters.
-    dimensions: {name: dimension}.
     axis_uses: the parameter axes that run over the elements of these dimensions.
     """
 

@@ -113,10 +113,7 @@ class RunBatches:
             self.stage(index, "heldout")
 
     def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
-        """Yield prefetched training batches of stage `index`, from the batch that starts at row `row` of the stage.
-
-        own: maps a batch size to the indices of the rows that this process reads.
-        """
+        """Yield prefetched training batches of stage `index`, from the batch that starts at row `row` of the stage."""
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=4)
@@ -124,7 +121,7 @@ class RunBatches:
     def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
         """Yield held-out batches of stage `index`: about `rows` rows in whole batches, or all rows of a smaller split.
 
-        Repeated calls yield the same batches. shards: number of devices that a batch is split over; own: as in `train`.
+        Repeated calls yield the same batches. shards: number of devices that a batch is split over.
         """
         stage, batches = self.recipe.stages[index], self.stage(index, "heldout")
         size = min(stage.batch_size // stage.microbatches, -(-min(rows, batches.rows) // shards) * shards)
@@ -183,10 +180,7 @@ def teacher_of(recipe: Transfer) -> Teacher:
 
 
 def stacks_teacher(mesh: jax.sharding.Mesh) -> bool:
-    """Return whether the parameters of a teacher's layers are stacked on the mesh.
-
-    They are not on CPUs, where a step would copy each layer out of the stack.
-    """
+    """Return whether a teacher's layers are stacked: not on CPUs, where a step would copy each out of the stack."""
     return sharding.platform_of(mesh).name != "cpu"
 
 

@@ -31,10 +31,7 @@ def write_run_json(directory: Path, record: dict[str, Any]) -> None:
 
 
 def read_run_json(directory: Path, run: str) -> dict[str, Any]:
-    """Return the contents of run.json, or {} before the run has begun; raises UserError if it is damaged.
-
-    run: the run's name in errors.
-    """
+    """Return run.json, or {} before the run has begun; raises UserError, naming `run`, if it is damaged."""
     path = directory / RUN_JSON
     if not path.is_file():
         return {}
@@ -82,7 +79,7 @@ def git_revision(*beside: str) -> str | None:
 def check_local(address: str, what: str, run: str, advice: str) -> str:
     """Return an address from a run's run.json; raises UserError if it is a URL, because a stranger may have written it.
 
-    what: the noun for the address in the error. advice: the error's last words, which follow the URL.
+    what: the noun for the address in the error, which ends in the advice.
     """
     if is_url(address):
         raise UserError(

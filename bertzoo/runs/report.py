@@ -111,10 +111,9 @@ def _later(steps: int, stages: int, line: Line) -> Line:
 
 
 def read_history(path: Path) -> History:
-    """Read `metrics.jsonl`, keeping the last line of every step.
+    """Read `metrics.jsonl`: the last line of every step, unless a later "resumed" event of an earlier step cancels it.
 
-    A "resumed" event at step k cancels all earlier lines about steps after k. Raises UserError if a line is damaged, or
-    if no training step has been logged.
+    Raises UserError if a line is damaged, or if no training step has been logged.
     """
     history = _read_history(path)
     if not history.train:

@@ -31,13 +31,10 @@ FREE = ("dropout", "attention_dropout", "initializer_range", "mask_padding")
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """Parameters and tokenizer that a new run takes from another model.
+    """Parameters and tokenizer that a new run takes from another model, which run.json records as {key: record}.
 
-    key: the key in run.json under which the other model is recorded.
-    params: initial parameters by path; all other parameters are drawn from the seed.
-    tokenizer: the tokenizer that the corpus must have.
-    record: the value of `key` in run.json, such as the model's path and hash.
-    report: lines that tell the user which parameters are copied.
+    params: initial parameters by path; all others are drawn from the seed. tokenizer: the one that the corpus must
+    have. report: lines that tell the user which parameters are copied.
     frozen: parameters that the objective reads but does not train, such as a teacher's.
     """
 
@@ -53,9 +50,7 @@ class WarmStart:
 class Match:
     """The comparison of a source's and a target model's modules; a module is the first part of a parameter's path.
 
-    taken: modules to copy from the source.
-    fresh: {module to draw from the seed: reason}.
-    left: modules of the source that the target lacks.
+    taken: modules to copy. fresh: {module to draw from the seed: reason}. left: modules that only the source has.
     """
 
     taken: list[str] = field(default_factory=list)
@@ -106,10 +101,7 @@ def match_parameters(
 
 
 def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
-    """Return the parameters and tokenizer that a new run takes from the model at `path`.
-
-    Raises UserError if the model does not fit `recipe`.
-    """
+    """Return what a new run takes from the model at `path`; raises UserError if the model does not fit `recipe`."""
     source = replace(load_model.read_model(path), origin=str(path))
     changed = check_same_model(source, recipe.model, "model")
     tokenizer, unverified = match_tokenizer(source, recipe.data)
