@@ -122,19 +122,16 @@ class Checks:
         elif isinstance(recipe, Finetune) and recipe.model is not None:
             model = recipe.model  # a new model, whose words are those of `from`
         elif job.is_point:
-            model = self._read(self.record.list.inputs_of(job).get("from", ""))
+            path = self.record.list.inputs_of(job).get("from", "")
+            if path not in self._known:
+                self._known[path] = load_model.read_model(path).model if path and Path(path).exists() else None
+            model = self._known[path]
         elif job.verb != "prune" and "from" in job.links:
             model = self._linked(job, "from")
         self.models[job.name] = model
         self._check_fit(job)
         if runs:
             self._check_data(job)
-
-    def _read(self, path: str) -> Any:
-        """Return the config of the model at a path of this machine, or None."""
-        if path not in self._known:
-            self._known[path] = load_model.read_model(Path(path)).model if path and Path(path).exists() else None
-        return self._known[path]
 
     def _linked(self, job: CommandJob, key: str) -> Any:
         """Return the config of the model that a job's `key` names, or None; raises UserError if it is no model."""

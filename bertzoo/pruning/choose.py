@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -115,11 +116,7 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
             f"a budget of {budget} is below {format_amount(least, whole)}, the model's cost after the largest possible "
             f"cut. Use a larger budget, or cut more dimensions{hint}."
         )
-    first, last = 0, steps
-    while first < last:
-        middle = (first + last) // 2
-        first, last = (first, middle) if cost(sizes(middle)) <= target else (middle + 1, last)
-    return first
+    return bisect_left(range(steps), True, key=lambda taken: cost(sizes(taken)) <= target)
 
 
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:

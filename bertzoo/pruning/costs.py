@@ -15,15 +15,24 @@ from bertzoo.models import Compute
 from bertzoo.nn.flops import flops_by_scope
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.pruning.latency import latency, read_table
-from bertzoo.pruning.structure import Cost, Dimension, Sizes, Structure, count, declare
+from bertzoo.pruning.structure import Cost, Dimension, Sizes, Structure, declare
 
-MODEL = ("embedding", "encoder", "pooler")  # counted as in the paper: without heads that only pretraining has
 LEAST = 1e-12  # β of an element without cost: above 0, so that means weighted by β exist
 
 
 def parameters(structure: Structure) -> Cost:
     """Return a function from sizes of dimensions to the number of parameters of embeddings, encoder and pooler."""
-    return lambda sizes: count(structure, sizes, MODEL)
+    parts = ("embedding/", "encoder/", "pooler/")  # as in the paper, without heads that only pretraining has
+    full = {path: shape for path, shape in structure.shapes.items() if path.startswith(parts)}
+
+    def cost(sizes: Sizes) -> int:
+        shapes = {path: list(shape) for path, shape in full.items()}
+        for use in structure.axis_uses:
+            if use.path in shapes:
+                shapes[use.path][use.axis] = sizes[use.dimension] // use.groups
+        return sum(map(math.prod, shapes.values()))
+
+    return cost
 
 
 def flops(structure: Structure, length: int = 128) -> Cost:

@@ -46,8 +46,8 @@ class PruneResult(NamedTuple):
 def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: training.Options) -> PruneResult:
     """Prune a model to its budget (schuBERT, Khetan and Karnin 2020, Algorithm 1), or resume a pruning run.
 
-    origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and directory do not fit
-    together, and Stopped after a signal.
+    origin: the unpruned model; may be None for a resumed run. Raises UserError if config, model and directory do not
+    fit together, and Stopped after a signal.
     """
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)

@@ -38,17 +38,6 @@ def cuttable(model: Model) -> tuple[str, ...]:
     return ("e", "f") if _factorised(model) else ("f",)
 
 
-def tie(model: Model, name: str) -> str:
-    """Return the label of the feed-forward dimension `name`; dimensions of one label lose equally many elements.
-
-    The label is "" in `Bert` and `SchuBert`, whose feed-forwards are cut independently. In other models, feed-forwards
-    share a label within a layer or, if the config has one size for all layers, in the whole model.
-    """
-    if isinstance(model, EVERY_LAYER_ITS_OWN):
-        return ""
-    return name.partition("/feed_forward")[0] if isinstance(model, EVERY_FEED_FORWARD_ITS_OWN) else "f"
-
-
 def groups(model: Model) -> int:
     """Return the number of equal groups of a feed-forward's units; a cut removes equally many units from each."""
     if isinstance(model, SqueezeBert):
@@ -262,9 +251,11 @@ def _dimension(name: str, letter: str, model: Model, axes: Mapping[str, Any], sh
         for axis, axis_name in enumerate(names)
         if _dimension_name(path, axis_name, model) == name
     )
-    if letter == "f":
-        return Dimension(name, letter, size, groups(model), tie(model, name))
-    return Dimension(name, letter, size)
+    if letter != "f" or isinstance(model, EVERY_LAYER_ITS_OWN):
+        return Dimension(name, letter, size)
+    # Tied are the feed-forwards of a layer or, if the config has one size for all layers, of the model.
+    tie = name.partition("/feed_forward")[0] if isinstance(model, EVERY_FEED_FORWARD_ITS_OWN) else "f"
+    return Dimension(name, letter, size, groups(model), tie)
 
 
 def _dimension_name(path: str, axis: str, model: Model) -> str:
@@ -284,13 +275,3 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
     inside = owner.rpartition("/")[2].startswith("feed_forward")
     grouped = inside and (axis, part) in (("group_out", "intermediate"), ("group_out", "gate"), ("group_in", "output"))
     return f"{owner}/f" if axis == "feed_forward" or grouped else ""
-
-
-def count(structure: Structure, sizes: Mapping[str, int], parts: Sequence[str] = ()) -> int:
-    """Return the number of parameters of a model with the given `sizes`. parts: modules to count; empty: all."""
-    prefixes = tuple(f"{part}/" for part in parts) or ("",)
-    shapes = {path: list(shape) for path, shape in structure.shapes.items() if path.startswith(prefixes)}
-    for use in structure.axis_uses:
-        if use.path in shapes:
-            shapes[use.path][use.axis] = sizes[use.dimension] // use.groups
-    return sum(math.prod(shape) for shape in shapes.values())

@@ -206,13 +206,8 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
 
 
 def _owner(module: object, name: str) -> type:
-    """Return the class of the submodule that holds the parameter at the path `name`.
-
-    A LayerNorm and a NoNorm have parameters of the same names and shapes; only the class tells them apart.
-    """
-    for part in name.split("/")[:-1]:
-        module = getattr(module, part)
-    return type(module)
+    """Return the class of the submodule with the parameter `name`, which tells a LayerNorm from a NoNorm."""
+    return type(functools.reduce(getattr, name.split("/")[:-1], module))
 
 
 def _transfer_setups(recipe: Transfer) -> Iterator[StageSetup]:

@@ -3,19 +3,12 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 Inputs = Mapping[str, np.ndarray]
 Outputs = dict[str, Any]
-
-
-class Planned(Protocol):
-    """Encoded examples, such as `tasks.rows.Rows`; a slot holds the indices of a batch's rows, and their length."""
-
-    def plan(self, batch_size: int, lengths: Sequence[int]) -> list[Any]: ...
-    def batch(self, slot: Any, batch_size: int) -> dict[str, np.ndarray]: ...
 
 
 class Runner(ABC):
@@ -37,9 +30,9 @@ class Runner(ABC):
     def __exit__(self, *_: object) -> None:
         return None  # most runtimes hold no resources
 
-    def run_all(self, data: Planned) -> tuple[list[Any], list[Outputs]]:
-        """Run each row of `data` at the shortest length that holds it; return each call's Slot (row indices, length)
-        and outputs.
+    def run_all(self, data: Any) -> tuple[list[Any], list[Outputs]]:
+        """Run each row of `data`, a `tasks.rows.Rows`, at the shortest length that holds it; return each call's Slot
+        (row indices, length) and outputs.
         """
         slots = data.plan(self.batch_size, self.lengths)
         return slots, [self(data.batch(slot, self.batch_size)) for slot in slots]
