@@ -35,16 +35,6 @@ COMMAND = [sys.executable, "-m", "bertzoo", "pretrain"]
 EARLIER = Path(__file__).parents[1] / "golden" / "run.tar.xz"  # a run of revision e0a04c78, after 4 of its 10 steps
 
 
-@pytest.fixture
-def config(tiny_config):
-    return tiny_config
-
-
-@pytest.fixture
-def finished(finished_run):
-    return finished_run
-
-
 def whole(run: Path):
     """Every leaf of a run's newest state, the optimiser's too."""
     recipe = RunDirectory(run).load()
@@ -89,16 +79,16 @@ def error(capsys, *argv: str, code: int = 2) -> str:
 
 
 @pytest.mark.slow
-def test_a_run_with_a_warm_up_in_steps_resumes(finished, config, tmp_path, capsys):
+def test_a_run_with_a_warm_up_in_steps_resumes(finished_run, tiny_config, tmp_path, capsys):
     """The checkpoint is checked under the stage's schedule; one of a single step would be shorter than the warm-up."""
-    run = shutil.copytree(finished, tmp_path / "run")
+    run = shutil.copytree(finished_run, tmp_path / "run")
     schedule = ["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=2"]
-    assert main(["pretrain", config, f"--run_dir={run}", *schedule]) == 0
+    assert main(["pretrain", tiny_config, f"--run_dir={run}", *schedule]) == 0
     assert mentions(capsys.readouterr().err, "warmup_steps", "finished after 10 steps")
 
 
-def test_the_files_of_a_run(finished):
-    rows = records(finished)
+def test_the_files_of_a_run(finished_run):
+    rows = records(finished_run)
     train = [row for row in rows if row.get("split") == "train"]
     assert [row["step"] for row in train] == list(range(1, 11))
     assert [row["stage"] for row in train] == [0] * 6 + [1] * 4
@@ -108,26 +98,28 @@ def test_the_files_of_a_run(finished):
     assert all(row["loss"] == pytest.approx(row["mlm_loss"] + row["sop_loss"], rel=1e-6) for row in train)
     assert {row["step"] for row in rows if row.get("split") == "heldout"} == {2, 4, 6, 8, 10}
     assert rows[-1]["event"] == "finished"
-    assert json.loads((finished / "run.json").read_text())["devices"] == ["cpu cpu"] * jax.device_count()
-    assert list((finished / "tensorboard").iterdir())
-    assert (finished / "checkpoints" / "10.sha256.json").is_file()
+    assert json.loads((finished_run / "run.json").read_text())["devices"] == ["cpu cpu"] * jax.device_count()
+    assert list((finished_run / "tensorboard").iterdir())
+    assert (finished_run / "checkpoints" / "10.sha256.json").is_file()
 
 
-def test_the_schedule_starts_again_with_the_second_stage(finished):
-    rates = [row["learning_rate"] for row in records(finished) if row.get("split") == "train"]
+def test_the_schedule_starts_again_with_the_second_stage(finished_run):
+    rates = [row["learning_rate"] for row in records(finished_run) if row.get("split") == "train"]
     assert rates[0] == rates[6] == 0 and max(rates[:6]) > rates[5] and max(rates[6:]) == rates[7]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("stop_after", "dtype"), [(3, "float32"), (8, "float32"), (8, "bfloat16")])
-def test_a_stopped_run_resumes_to_the_same_parameters(finished, config, tmp_path, stop_after, dtype, monkeypatch):
+def test_a_stopped_run_resumes_to_the_same_parameters(
+    finished_run, tiny_config, tmp_path, stop_after, dtype, monkeypatch
+):
     run, options = tmp_path / "run", [f"--compute.dtype={dtype}"]
     if dtype == "bfloat16":
         monkeypatch.setenv(RESULTS_VARIABLE, "float32")  # also for this process, which has several devices
-        finished = tmp_path / "finished"
-        assert main(["pretrain", config, f"--run_dir={finished}", *options]) == 0
+        finished_run = tmp_path / "finished"
+        assert main(["pretrain", tiny_config, f"--run_dir={finished_run}", *options]) == 0
     alone = os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")}
-    words = [*COMMAND, config, f"--run_dir={run}", *options]
+    words = [*COMMAND, tiny_config, f"--run_dir={run}", *options]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=alone)
     deadline = time.monotonic() + 300
     while f'"step": {stop_after},' not in (
@@ -141,21 +133,21 @@ def test_a_stopped_run_resumes_to_the_same_parameters(finished, config, tmp_path
     if process.returncode == 0:
         pytest.fail(f"the run finished before it noticed the signal: {stderr}")
     assert process.returncode == 3 and mentions(stderr, "command")
-    assert main(["pretrain", config, f"--run_dir={run}", *options]) == 0
+    assert main(["pretrain", tiny_config, f"--run_dir={run}", *options]) == 0
     resumed = [row for row in records(run) if row.get("event") == "resumed"]
     assert [row["step"] for row in resumed] == [stopped[0]["step"]]
-    assert_same_state(finished, run)
+    assert_same_state(finished_run, run)
 
 
-def test_another_model_raises_with_the_difference(finished, config, capsys):
-    message = error(capsys, "pretrain", config, f"--run_dir={finished}", "--model.layers=2", "--model.heads=4")
+def test_another_model_raises_with_the_difference(finished_run, tiny_config, capsys):
+    message = error(capsys, "pretrain", tiny_config, f"--run_dir={finished_run}", "--model.layers=2", "--model.heads=4")
     assert "model.layers: 1 -> 2" in message and "model.heads: 2 -> 4" in message
-    assert load_run(finished).recipe.model.layers == 1
+    assert load_run(finished_run).recipe.model.layers == 1
 
 
-def test_allowed_changes_are_applied_and_logged(finished, config, tmp_path, capsys):
-    run = shutil.copytree(finished, tmp_path / "run")
-    assert main(["pretrain", config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
+def test_allowed_changes_are_applied_and_logged(finished_run, tiny_config, tmp_path, capsys):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    assert main(["pretrain", tiny_config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
     assert mentions(capsys.readouterr().err, "stages")
     assert load_run(run).step == 11
     (changed,) = [row for row in records(run) if row.get("event") == "changed"]
@@ -164,41 +156,41 @@ def test_allowed_changes_are_applied_and_logged(finished, config, tmp_path, caps
     assert "step 10: stages.1.steps: 4 -> 5\n" in (run / "report.md").read_text()
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished, config, tmp_path, capsys, caplog):
-    run = shutil.copytree(finished, tmp_path / "run")
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished_run, tiny_config, tmp_path, capsys, caplog):
+    run = shutil.copytree(finished_run, tmp_path / "run")
     files = (run / "checkpoints" / "10" / "params").rglob("*")
     victim = max(files, key=lambda path: path.stat().st_size * path.is_file())
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
-    assert main(["pretrain", config, f"--run_dir={run}"]) == 0
+    assert main(["pretrain", tiny_config, f"--run_dir={run}"]) == 0
     said = caplog.text + capsys.readouterr().err
     assert victim.name in said and mentions(said, "checkpoint 8")
-    chex.assert_trees_all_equal(load_run(finished).params, load_run(run).params)
+    chex.assert_trees_all_equal(load_run(finished_run).params, load_run(run).params)
 
 
-def test_evaluate_and_predict(finished, capsys):
+def test_evaluate_and_predict(finished_run, capsys):
     capsys.readouterr()
-    assert main(["evaluate", str(finished), "--json"]) == 0
+    assert main(["evaluate", str(finished_run), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["step"] == 10 and figures["max_length"] == 48 and np.isfinite(figures["mlm_loss"])
     assert figures["loss"] == pytest.approx(figures["mlm_loss"] + figures["sop_loss"])
     below = {name: figures["unigram_entropy"] - figures[f"mlm_{name}"] for name in ("loss", "hidden_loss")}
     for flag, name in (("--below_unigram", "loss"), ("--hidden_below_unigram", "hidden_loss")):
-        message = error(capsys, "evaluate", str(finished), f"{flag}={below[name] + 1e-6}", code=1)
+        message = error(capsys, "evaluate", str(finished_run), f"{flag}={below[name] + 1e-6}", code=1)
         assert mentions(message, flag, f"{below[name]:.3f}")
-        assert main(["evaluate", str(finished), f"{flag}={below[name] - 1e-6}"]) == 0
+        assert main(["evaluate", str(finished_run), f"{flag}={below[name] - 1e-6}"]) == 0
     shown = capsys.readouterr().out.splitlines()
     rows = {" ".join(line.split()[:-2]): line.split()[-2] for line in shown if line.endswith("nats")}
     assert rows["MLM loss of hidden tokens"] == f"{figures['mlm_hidden_loss']:.3f}"
     assert rows["MLM loss below the entropy"] == f"{below['loss']:.3f}" != f"{below['hidden_loss']:.3f}"
     (line,) = (line for line in shown if "of hidden tokens below the entropy" in line)
     assert f" {below['hidden_loss']:.3f}  nats" in line
-    assert main(["predict", str(finished), "--top=3", "--json", "one [MASK] two [MASK] three"]) == 0
+    assert main(["predict", str(finished_run), "--top=3", "--json", "one [MASK] two [MASK] three"]) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert len(answer["blanks"]) == 2 and all(len(blank) == 3 for blank in answer["blanks"])
-    assert mentions(error(capsys, "predict", str(finished), "nothing here"), "'nothing here'", "[MASK]")
-    assert mentions(error(capsys, "evaluate", str(finished), "--checkpoint=7"), "checkpoint 7")
+    assert mentions(error(capsys, "predict", str(finished_run), "nothing here"), "'nothing here'", "[MASK]")
+    assert mentions(error(capsys, "evaluate", str(finished_run), "--checkpoint=7"), "checkpoint 7")
 
 
 @pytest.mark.parametrize(
@@ -223,58 +215,58 @@ def test_evaluate_and_predict(finished, capsys):
         (["--stages.1.batch_size=4096"], ("batch", "4,096")),
     ],
 )
-def test_bad_options_raise_one_error_before_a_step(options, message, config, tmp_path, capsys):
+def test_bad_options_raise_one_error_before_a_step(options, message, tiny_config, tmp_path, capsys):
     run = tmp_path / "run"
     with tiny.devices(8):
-        said = error(capsys, "pretrain", config, f"--run_dir={run}", *options)
+        said = error(capsys, "pretrain", tiny_config, f"--run_dir={run}", *options)
     assert mentions(said.replace(str(tmp_path), ""), *message)
     assert not (run / "metrics.jsonl").exists() and not (run / "config.toml").exists()
 
 
 @pytest.mark.slow
-def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(config, tmp_path, capsys):
+def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(tiny_config, tmp_path, capsys):
     run, steps = tmp_path / "run", ("--stages.0.steps=1", "--stages.1.steps=1")
     text = tiny.write_text(tmp_path / "few.txt", documents=1)
-    said = error(capsys, "pretrain", config, f"--run_dir={run}", f"--data.source={text}", *steps)
+    said = error(capsys, "pretrain", tiny_config, f"--run_dir={run}", f"--data.source={text}", *steps)
     assert mentions(said, "heldout = ", run / "corpus")
     tiny.write_text(text)
     shutil.rmtree(run / "corpus")  # as the sentence says
-    assert main(["pretrain", config, f"--run_dir={run}", f"--data.source={text}", *steps]) == 0
+    assert main(["pretrain", tiny_config, f"--run_dir={run}", f"--data.source={text}", *steps]) == 0
 
 
 @pytest.mark.parametrize(
     "option", ["--stages.1.batch_size=16", "--stages.0.max_length=24", "--optimizer.variant=optax"]
 )
-def test_changes_that_shift_rows_or_moments_raise_and_are_not_written(finished, config, capsys, option):
-    before = (finished / "config.toml").read_text()
+def test_changes_that_shift_rows_or_moments_raise_and_are_not_written(finished_run, tiny_config, capsys, option):
+    before = (finished_run / "config.toml").read_text()
     key = option[2:].split("=")[0]
-    assert f"{key}: " in error(capsys, "pretrain", config, f"--run_dir={finished}", option)
-    assert (finished / "config.toml").read_text() == before
+    assert f"{key}: " in error(capsys, "pretrain", tiny_config, f"--run_dir={finished_run}", option)
+    assert (finished_run / "config.toml").read_text() == before
 
 
-def test_run_dir_must_be_a_directory_that_can_be_written(config, tmp_path, capsys):
+def test_run_dir_must_be_a_directory_that_can_be_written(tiny_config, tmp_path, capsys):
     (file := tmp_path / "file").write_text("")
     for run_dir, parts in (
         (file, [f"{file} "]),
         (file / "run", [file, os.strerror(errno.ENOTDIR)]),
         ("", ["--run_dir"]),
     ):
-        assert mentions(error(capsys, "pretrain", config, f"--run_dir={run_dir}"), *parts)
+        assert mentions(error(capsys, "pretrain", tiny_config, f"--run_dir={run_dir}"), *parts)
 
 
-def test_an_unfinished_corpus_is_not_read_as_text(config, tiny_corpus, tmp_path, capsys):
+def test_an_unfinished_corpus_is_not_read_as_text(tiny_config, tiny_corpus, tmp_path, capsys):
     unfinished = tmp_path / "corpus"
     shutil.copytree(tiny_corpus, unfinished)
     (unfinished / "manifest.json").unlink()
-    message = error(capsys, "pretrain", config, f"--run_dir={tmp_path / 'run'}", f"--data.source={unfinished}")
+    message = error(capsys, "pretrain", tiny_config, f"--run_dir={tmp_path / 'run'}", f"--data.source={unfinished}")
     assert mentions(message, "manifest.json")
 
 
 @pytest.mark.slow
-def test_a_run_is_read_from_anywhere_without_its_source(config, tiny_corpus, tmp_path, monkeypatch, capsys):
+def test_a_run_is_read_from_anywhere_without_its_source(tiny_config, tiny_corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tiny_corpus.parent)
     steps = ("--stages.0.steps=1", "--stages.1.steps=1")
-    assert main(["pretrain", config, f"--run_dir={tmp_path / 'run'}", "--data.source=corpus", *steps]) == 0
+    assert main(["pretrain", tiny_config, f"--run_dir={tmp_path / 'run'}", "--data.source=corpus", *steps]) == 0
     monkeypatch.chdir(tmp_path)
     assert main(["predict", "run", "one [MASK] two"]) == 0
     assert not (tmp_path / "run" / "corpus").exists()
@@ -283,9 +275,12 @@ def test_a_run_is_read_from_anywhere_without_its_source(config, tiny_corpus, tmp
 
 
 @pytest.mark.slow  # starts a process; test_loop has the signals
-def test_a_terminated_start_is_logged(config, tmp_path):
+def test_a_terminated_start_is_logged(tiny_config, tmp_path):
     process = subprocess.Popen(
-        [*COMMAND, config, f"--run_dir={tmp_path / 'run'}"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*COMMAND, tiny_config, f"--run_dir={tmp_path / 'run'}"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     while not (tmp_path / "run").exists():  # the imports are done, the first step is far
         assert process.poll() is None
@@ -300,18 +295,18 @@ def losses(run: Path, split: str) -> list[float]:
 
 
 @pytest.mark.slow
-def test_the_config_sets_kept_checkpoints_and_evaluated_rows(finished, config, tmp_path):
+def test_the_config_sets_kept_checkpoints_and_evaluated_rows(finished_run, tiny_config, tmp_path):
     run = tmp_path / "run"
     keep = ("--run.keep_last=1", "--run.keep_best=0", "--run.evaluate_rows=1")
-    assert main(["pretrain", config, f"--run_dir={run}", *keep]) == 0
+    assert main(["pretrain", tiny_config, f"--run_dir={run}", *keep]) == 0
     assert [path.name for path in (run / "checkpoints").iterdir() if path.name.isdecimal()] == ["10"]
-    assert losses(run, "train") == losses(finished, "train")
-    assert len(losses(run, "heldout")) == 5 and losses(run, "heldout") != losses(finished, "heldout")
+    assert losses(run, "train") == losses(finished_run, "train")
+    assert len(losses(run, "heldout")) == 5 and losses(run, "heldout") != losses(finished_run, "heldout")
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_rows(config, tmp_path, capsys):
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_its_rows(tiny_config, tmp_path, capsys):
     run, options = tmp_path / "run", ["--optimizer.learning_rate=1e30", "--optimizer.clip_norm=0"]
-    message = error(capsys, "pretrain", config, f"--run_dir={run}", *options, code=1)
+    message = error(capsys, "pretrain", tiny_config, f"--run_dir={run}", *options, code=1)
     assert mentions(message, "step 2", "stage 0", "rows 16 to 31")
     assert "checkpoint" in message and len(message) < 500
     (event,) = [row for row in records(run) if row.get("event") == "non_finite"]

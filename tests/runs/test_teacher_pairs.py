@@ -48,27 +48,22 @@ def read(path: Path, recipe: Transfer) -> WarmStart:
 
 
 @pytest.fixture(scope="module")
-def corpus(tiny_corpus):
-    return tiny_corpus
-
-
-@pytest.fixture(scope="module")
-def teachers(corpus, tmp_path_factory):
+def teachers(tiny_corpus, tmp_path_factory):
     """The teacher of a pair, made once."""
     folder, made = tmp_path_factory.mktemp("teachers"), {}
 
     def teacher_of(name: str, recipe) -> Path:
         key = f"{name}-{recipe.teacher.layers}"
         if key not in made:
-            made[key] = pairs.write_teacher(recipe, folder / key, corpus)
+            made[key] = pairs.write_teacher(recipe, folder / key, tiny_corpus)
         return made[key]
 
     return teacher_of
 
 
-def first_batch(recipe, corpus, plans, index):
+def first_batch(recipe, tiny_corpus, plans, index):
     """The rows of the first step of a stage."""
-    batches = RunBatches(recipe, Corpus.open(corpus), plans).stage(index, "train")
+    batches = RunBatches(recipe, Corpus.open(tiny_corpus), plans).stage(index, "train")
     return batches.batch(0, recipe.stages[index].batch_size)
 
 
@@ -92,14 +87,14 @@ def whole_student(recipe, params, batch):
 
 
 @pytest.mark.parametrize(("name", "changes"), TERMS)
-def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teachers, tmp_path):
-    recipe = pairs.load(name, pairs.options(name, corpus, **changes))
+def test_the_targets_of_a_layer_and_of_distillation(name, changes, tiny_corpus, teachers, tmp_path):
+    recipe = pairs.load(name, pairs.options(name, tiny_corpus, **changes))
     path = teachers(name, recipe)
     taught, found = read(path, recipe), experiments.build_setups(recipe)
     shapes = nn.unbox(boxed_shapes(found[0].objective))
     given = pairs.drawn(found[0].objective, 1) | taught.params
     params = jax.tree.map_with_path(lambda path, _: given[state.name_of(path)], shapes)
-    batch = first_batch(recipe, corpus, tmp_path, 0)
+    batch = first_batch(recipe, tiny_corpus, tmp_path, 0)
     theirs, logits = whole_teacher(path, recipe, batch)
     mine = whole_student(recipe, params, batch)
     heads = mine.attentions[0].shape[1], theirs.attentions[0].shape[1]
@@ -120,9 +115,9 @@ def test_the_targets_of_a_layer_and_of_distillation(name, changes, corpus, teach
 
 
 @pytest.mark.parametrize("name", pairs.PAIRS)
-def test_mapped_copied_and_frozen_parameters(name, corpus):
+def test_mapped_copied_and_frozen_parameters(name, tiny_corpus):
     """Learnt maps where the widths differ, and only there; of the teacher all that has its kind and shape."""
-    recipe, pair = pairs.load(name, pairs.options(name, corpus)), pairs.PAIRS[name]
+    recipe, pair = pairs.load(name, pairs.options(name, tiny_corpus)), pairs.PAIRS[name]
     shapes = named(nn.unbox(boxed_shapes(experiments.build_setups(recipe)[0].objective)))
     widths = recipe.model.hidden_size, recipe.teacher.hidden_size
     maps = {place: leaf.shape for place, leaf in shapes.items() if place.startswith("projections/")}
@@ -136,8 +131,8 @@ def test_mapped_copied_and_frozen_parameters(name, corpus):
 
 
 @pytest.mark.parametrize("sentence", ["nsp", "sop"])
-def test_a_head_for_another_sentence_task_is_not_copied(sentence, corpus):
-    recipe = pairs.load("mobilebert_transfer", pairs.options("mobilebert_transfer", corpus))
+def test_a_head_for_another_sentence_task_is_not_copied(sentence, tiny_corpus):
+    recipe = pairs.load("mobilebert_transfer", pairs.options("mobilebert_transfer", tiny_corpus))
     shapes = state.shapes_of(experiments.build_setups(recipe)[-1].objective)
     source = Pretrained(
         model=recipe.teacher,
@@ -160,8 +155,8 @@ def parameters(run: Path, recipe, step: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", pairs.PAIRS)
-def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
-    given, run = pairs.options(name, corpus), tmp_path / "run"
+def test_a_run_of_every_pair(name, tiny_corpus, teachers, tmp_path, capsys):
+    given, run = pairs.options(name, tiny_corpus), tmp_path / "run"
     recipe = pairs.load(name, given)
     path = teachers(name, recipe)
     assert main(["transfer", name, *given, f"--teacher={path}", f"--run_dir={run}"]) == 0
@@ -176,7 +171,7 @@ def test_a_run_of_every_pair(name, corpus, teachers, tmp_path, capsys):
     ]  # fmt: skip
     for index in (1, layers):  # the first step of a stage has the parameters that the one before it left
         done = 2 * index
-        params, batch = parameters(run, recipe, done), first_batch(recipe, corpus, run / "plans", index)
+        params, batch = parameters(run, recipe, done), first_batch(recipe, tiny_corpus, run / "plans", index)
         theirs, logits = whole_teacher(path, recipe, batch)
         mine = whole_student(recipe, params, batch)
         if index < layers:
@@ -215,10 +210,13 @@ def same(first, second) -> bool:
 
 
 @pytest.mark.slow
-def test_a_teacher_is_equal_in_every_format(corpus, tmp_path):
+def test_a_teacher_is_equal_in_every_format(tiny_corpus, tmp_path):
     """BERT as a run, and its conversions."""
-    recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, corpus))
-    paths = {"run": pairs.write_run(recipe, tmp_path / "run", corpus), "checkpoint": tmp_path / "run/checkpoints/0"}
+    recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, tiny_corpus))
+    paths = {
+        "run": pairs.write_run(recipe, tmp_path / "run", tiny_corpus),
+        "checkpoint": tmp_path / "run/checkpoints/0",
+    }
     for form in ("huggingface", "bertzoo"):
         paths[form] = tmp_path / form
         assert main(["convert", str(paths["run"]), str(paths[form]), f"--to={form}"]) == 0
@@ -229,9 +227,9 @@ def test_a_teacher_is_equal_in_every_format(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("form", [pytest.param("huggingface", marks=pytest.mark.slow), "bertzoo"])
-def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus, teachers, tmp_path, capsys):
+def test_a_discriminator_without_its_generator_teaches_layers_alone(form, tiny_corpus, teachers, tmp_path, capsys):
     name = "mobilebert_electra_transfer"
-    recipe = pairs.load(name, given := pairs.options(name, corpus, **QUICK))
+    recipe = pairs.load(name, given := pairs.options(name, tiny_corpus, **QUICK))
     run, alone = teachers(name, recipe), tmp_path / form
     assert main(["convert", str(run), str(alone), f"--to={form}"]) == 0
     said = error(capsys, "transfer", name, *given, f"--teacher={alone}", f"--run_dir={tmp_path / 'run'}")
@@ -248,12 +246,12 @@ def test_a_discriminator_without_its_generator_teaches_layers_alone(form, corpus
 @pytest.mark.parametrize(
     "name", [pytest.param("convbert_small_transfer", marks=pytest.mark.slow), "mobilebert_electra_transfer"]
 )
-def test_a_generator_of_another_width_raises(name, corpus, teachers):
+def test_a_generator_of_another_width_raises(name, tiny_corpus, teachers):
     """One that is narrower would fit into the wider one's arrays."""
     layers = {"teacher.layers": 1, "model.layers": 1, "knowledge.layers": [1]}
-    path = teachers(name, pairs.load(name, pairs.options(name, corpus, **layers)))
+    path = teachers(name, pairs.load(name, pairs.options(name, tiny_corpus, **layers)))
     for width, size in (("0.5", 12), ("1.0", 24)):  # the last without a projection
-        changed = pairs.options(name, corpus, **layers, **{"teacher_objective.generator_width": width})
+        changed = pairs.options(name, tiny_corpus, **layers, **{"teacher_objective.generator_width": width})
         parts = path, f"hidden_size: 8 -> {size}", "teacher_objective.generator_width", width
         with pytest.raises(ConfigError, match=mentioning(*parts)):
             read(path, pairs.load(name, changed))
@@ -277,17 +275,17 @@ def test_a_generator_of_another_width_raises(name, corpus, teachers):
         ({"transfer.lower_rat": 1}, ("transfer.lower_rat", "transfer.lower_rate")),
     ],
 )
-def test_an_error_names_the_place_in_the_config(options, message, corpus, tmp_path, capsys):
-    given = pairs.options(name := "bottleneck_transfer", corpus, **options)
+def test_an_error_names_the_place_in_the_config(options, message, tiny_corpus, tmp_path, capsys):
+    given = pairs.options(name := "bottleneck_transfer", tiny_corpus, **options)
     said = error(capsys, "transfer", name, *given, f"--teacher={tmp_path}", f"--run_dir={tmp_path / 'run'}")
     assert mentions(said, *message) and "stages" not in said, said
 
 
 @pytest.mark.parametrize("head", [NoHead(pooler=False), zoo.CASES["bert-heads"][1]], ids=["none", "several"])
-def test_a_teacher_without_a_masked_head_has_no_distribution(head, corpus, teachers, tmp_path):
+def test_a_teacher_without_a_masked_head_has_no_distribution(head, tiny_corpus, teachers, tmp_path):
     """Its layers can be learnt from all the same."""
     layers = {"teacher.layers": 1, "model.layers": 1}
-    given = pairs.options(name := "squeezebert_transfer", corpus, **layers)
+    given = pairs.options(name := "squeezebert_transfer", tiny_corpus, **layers)
     found = load_model.read_model(teachers(name, pairs.load(name, given)))
     drawn = zoo.pretrained(found.model, head)
     load_model.write_model(dataclasses.replace(drawn, tokenizer=found.tokenizer), tmp_path)

@@ -35,15 +35,10 @@ TEACHER = {**SIZES, "bottleneck_size": 16, "attention_input": "stream", "norm": 
 SHAPE = {"batch_size": 8, "max_length": 24, "max_predictions": 4}
 
 
-@pytest.fixture(scope="module")
-def corpus(tiny_corpus):
-    return tiny_corpus
-
-
-def written(path: Path, corpus: Path, **tables) -> Path:
+def written(path: Path, tiny_corpus: Path, **tables) -> Path:
     shared = {
         "objective": {"sentence": "nsp"},
-        "data": {"source": str(corpus), "heldout": 0.2, "sentences": "lines", "tokenizer": {"vocab_size": 250}},
+        "data": {"source": str(tiny_corpus), "heldout": 0.2, "sentences": "lines", "tokenizer": {"vocab_size": 250}},
         "optimizer": {"kind": "lamb", "learning_rate": 0.02},
         "run": {"log_every": 1, "evaluate_every": 2, "evaluate_rows": 16, "save_every": 2},
     }
@@ -52,24 +47,26 @@ def written(path: Path, corpus: Path, **tables) -> Path:
 
 
 @pytest.fixture(scope="module")
-def teacher(corpus, tmp_path_factory):
+def teacher(tiny_corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("teacher")
-    file = written(folder / "teacher.toml", corpus, model=TEACHER, stages=[{"steps": 4, **SHAPE}])
+    file = written(folder / "teacher.toml", tiny_corpus, model=TEACHER, stages=[{"steps": 4, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'run'}"]) == 0
     return folder / "run"
 
 
 @pytest.fixture(scope="module")
-def untrained(student, corpus, tmp_path_factory):
+def untrained(student, tiny_corpus, tmp_path_factory):
     """A teacher as a run that was not trained."""
-    return pairs.write_run(config.load(Transfer, [student]), tmp_path_factory.mktemp("untrained") / "teacher", corpus)
+    return pairs.write_run(
+        config.load(Transfer, [student]), tmp_path_factory.mktemp("untrained") / "teacher", tiny_corpus
+    )
 
 
 @pytest.fixture(scope="module")
-def student(corpus, tmp_path_factory):
+def student(tiny_corpus, tmp_path_factory):
     return written(
         tmp_path_factory.mktemp("student") / "student.toml",
-        corpus,
+        tiny_corpus,
         teacher=TEACHER,
         teacher_objective={"sentence": "nsp"},
         model={**SIZES, "bottleneck_size": 8},
@@ -175,9 +172,9 @@ def test_a_teacher_behind_a_url_is_recorded_and_compared(student, teacher, tmp_p
 
 
 @pytest.mark.slow
-def test_another_teacher_raises(finished, student, teacher, corpus, tmp_path, capsys):
+def test_another_teacher_raises(finished, student, teacher, tiny_corpus, tmp_path, capsys):
     other = tmp_path / "other"
-    file = written(tmp_path / "other.toml", corpus, model=TEACHER, stages=[{"steps": 1, **SHAPE}], seed=1)
+    file = written(tmp_path / "other.toml", tiny_corpus, model=TEACHER, stages=[{"steps": 1, **SHAPE}], seed=1)
     assert main(["pretrain", str(file), f"--run_dir={other}"]) == 0
     said = error(capsys, "transfer", str(student), f"--teacher={other}", f"--run_dir={finished}")
     assert str(other) in said and str(teacher) in said

@@ -30,22 +30,17 @@ SAFE = {"optimizer.epsilon": 1e-3, "transfer.batch_size": 16, "distillation.0.ba
 
 
 @pytest.fixture(scope="module")
-def corpus(tiny_corpus):
-    return tiny_corpus
-
-
-@pytest.fixture(scope="module")
-def taught(corpus, tmp_path_factory):
+def taught(tiny_corpus, tmp_path_factory):
     """The function (name, mesh) -> the recipe, the mesh, and the teacher on it, written once."""
     folder, written = tmp_path_factory.mktemp("teachers"), {}
 
     def read(name: str, sizes: tuple[int, int, int]):
         mesh = {f"mesh.{axis}": size for axis, size in zip(("data", "fsdp", "tensor"), sizes, strict=True)}
-        options = pairs.options(name, corpus, **{**EVEN, **SIZES[name], **SAFE, **mesh})
+        options = pairs.options(name, tiny_corpus, **{**EVEN, **SIZES[name], **SAFE, **mesh})
         recipe = pairs.load(name, options)
         key = f"{name}-{recipe.teacher.heads}"
         if key not in written:
-            written[key] = pairs.write_teacher(recipe, folder / key, corpus)
+            written[key] = pairs.write_teacher(recipe, folder / key, tiny_corpus)
         devices = sharding.make_mesh(recipe.mesh, jax.devices()[: np.prod(sizes)])
         built = experiments.build_experiment(recipe, devices)
         return recipe, devices, transfer.read_teacher(written[key], recipe, built)
