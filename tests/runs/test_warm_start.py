@@ -148,12 +148,15 @@ def refused(capsys, folder: Path, tmp_path: Path, *options: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_every_parameter_comes_from_the_source(folder, adapted):
+def test_every_parameter_and_the_vocabulary_come_from_the_source(folder, adapted):
     _, params, _ = bertzoo.load(folder / "hf")
     source, first, last = flat(params), flat(load_run(adapted, 1).params), flat(load_run(adapted, 2).params)
     assert source.keys() == first.keys() and {"sentence_head/kernel", "pooler/bias"} < source.keys()
     chex.assert_trees_all_equal(first, source)
     assert not np.array_equal(last["masked_head/dense/kernel"], first["masked_head/dense/kernel"])
+    words = load_run(adapted).tokenizer
+    assert [words.token(i) for i in range(words.vocab_size)] == WORDS
+    assert "vocab.txt sha256:" in (adapted / "corpus" / "settings.json").read_text()
 
 
 def test_the_loss_before_the_first_step_equals_the_sources(folder, adapted):
@@ -180,12 +183,6 @@ def test_the_loss_before_the_first_step_equals_the_sources(folder, adapted):
         assert heldout[0][f"{name}_loss"] == pytest.approx(total / weight, rel=1e-5)
         assert heldout[0][f"{name}_loss"] == pytest.approx(heldout[1][f"{name}_loss"], rel=1e-6)
     assert heldout[2]["loss"] != heldout[1]["loss"]
-
-
-def test_the_text_is_tokenised_as_the_source_has_it(folder, adapted):
-    own = load_run(adapted).tokenizer
-    assert [own.token(i) for i in range(own.vocab_size)] == WORDS
-    assert "vocab.txt sha256:" in (adapted / "corpus" / "settings.json").read_text()
 
 
 def test_run_json_records_the_source(folder, adapted, tmp_path):
@@ -352,19 +349,16 @@ def test_the_parameters_are_placed_as_the_run_has_them(folder):
         (["--data.tokenizer.path=FEWER"], ("HERE/FEWER", "SRC", 24, 23)),
         (["--from=nowhere"], ("nowhere", "directory")),
         (["--from="], ("--from", "empty")),
+        (["--from=HERE/refused"], ("--from", "--run_dir")),  # itself
     ],
 )
 def test_a_model_that_does_not_fit_raises_before_any_file(folder, tmp_path, capsys, options, message):
     (tmp_path / "OTHER").write_text("\n".join([*WORDS[:5], WORDS[6], WORDS[5], *WORDS[7:]]) + "\n")
     (tmp_path / "FEWER").write_text("\n".join(WORDS[:-1]) + "\n")
-    given = [f"--from={folder / 'hf'}", *(o.replace("path=", f"path={tmp_path}/") for o in options)]
+    options = [o.replace("path=", f"path={tmp_path}/").replace("HERE", str(tmp_path)) for o in options]
+    given = [f"--from={folder / 'hf'}", *options]
     said = refused(capsys, folder, tmp_path, *given)
     assert mentions(said.replace(str(folder / "hf"), "SRC").replace(str(tmp_path), "HERE"), *message)
-
-
-def test_a_run_does_not_start_from_itself(folder, adapted, capsys):
-    assert pretrain(folder, adapted, f"--from={adapted}") == 2
-    assert mentions(capsys.readouterr().err, "--from", "--run_dir")
 
 
 def test_a_source_without_a_tokenizer(folder, tmp_path, capsys):
