@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -14,24 +14,69 @@ import optax
 from bertzoo.conversion.pretrained import inherited
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.models import Model
 from bertzoo.pruning import layout, ledger
-from bertzoo.pruning.costs import Cost, Target, betas
+from bertzoo.pruning.costs import Cost, Latency, Target, betas
 from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
-from bertzoo.pruning.run_dir import PartRun, PruneDirectory
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure, declare
 from bertzoo.pruning.surgery import cut, fold
 from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
+from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.checkpoint import restore_params
-from bertzoo.train.experiment import Experiment, StageSetup
+from bertzoo.train.experiment import Experiment, Stage, StageSetup, total_steps
 
 _LOG = logging.getLogger(__name__)
+FREE = ("run.", "mesh.", "compute.dtype", "compute.remat")  # config keys, or their beginnings, that may change
+
+
+class PartRun(NamedTuple):
+    """A training run inside a pruning run. first: index of its first stage in `Prune.stages`."""
+
+    run: RunDirectory
+    first: int
+    stages: tuple[Stage, ...]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the newest checkpoint is of the last step."""
+        return self.run.latest() == total_steps(self.stages)
+
+
+class PruneDirectory(RunDirectory):
+    """The directory of a pruning run, whose checkpoints are in the directories of its training runs."""
+
+    def part(self, recipe: Prune, iteration: int, name: Literal["weigh", "tune"]) -> PartRun:
+        """Return a training run of an iteration, of its prune vectors or after its cut (see `layout.part`)."""
+        run, first = RunDirectory(layout.part(self.path, iteration, name)), (iteration - 1) * (1 + len(recipe.tuning))
+        if name == "weigh":
+            return PartRun(run, first, (recipe.weigh.stage(),))
+        return PartRun(run, first + 1, recipe.tuning_stages)
+
+    def latest(self) -> int | None:
+        """Return the sum of the training runs' newest checkpoint steps, or None without a checkpoint."""
+        steps = [step for part in layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
+        return sum(steps) if steps else None
+
+    def changes(self, recipe: Prune) -> list[str]:
+        """Return a line for each key of the config that changed since the run began.
+
+        Raises ConfigError for another kind of run and, after the first checkpoint, for a key that is not in FREE.
+        """
+        if not self.config.exists():
+            return []
+        if kind_of_run(self.path) is not layout.PRUNE:
+            raise ConfigError(f"{self.name} does not hold a pruning run. Use a different --run_dir.")
+        changed = config.difference(config.load(Prune, [self.config]), recipe)
+        if self.latest() is not None:
+            config.reject(self.name, [line for line in changed if not line.startswith(FREE)])
+        return changed
 
 
 class PruneResult(NamedTuple):
@@ -99,7 +144,9 @@ class Pruning:
     mesh: jax.sharding.Mesh
 
     def __post_init__(self):
-        self.target = self.run.target(self.recipe)
+        self.target, self._table = self.recipe.target, self.run.path / layout.TABLE
+        if isinstance(self.target, Latency) and self.run.latest() is not None:
+            self.target = replace(self.target, table=str(self._table))
         self.whole, self.budget = budget(self.recipe, self.target)
         self._warned: set[str] = set()  # all iterations read the same text
 
@@ -119,7 +166,9 @@ class Pruning:
     def begin(self, corpus: Corpus) -> None:
         """Write the run's config and provenance."""
         record = self.record or self.unpruned.record
-        self.run.begin(self.recipe)
+        self.run.write_config(self.recipe)
+        if isinstance(self.target, Latency) and self.run.latest() is None:
+            atomic.write_bytes(self._table, Path(self.target.table).read_bytes())
         origins = {"from": record or {}, "beta": {"unit": self.target.unit}}
         self.run.write_provenance(corpus, origins)
 
