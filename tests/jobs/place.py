@@ -1,5 +1,6 @@
 """A pipeline of one task, or a sweep of six points, in a working directory, with a fake `bertzoo` for its jobs."""
 
+import csv
 import json
 import os
 import signal
@@ -217,6 +218,12 @@ def wait_for_runs(count: int) -> list[int]:
     """The process ids of the runs, once so many are at work."""
     lines = until(lambda: len(lines := calls()) >= count and lines)
     return [json.loads(line)["pid"] for line in lines]
+
+
+def table(name: str = "sweep") -> list[dict[str, str]]:
+    """The rows of a table in the directory of the sweep."""
+    with open(f"runs/s/{name}.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def calls() -> list[str]:

@@ -1,6 +1,5 @@
 """Sweeps of pretrainings under a budget of milliseconds: rungs, resuming, the Pareto front, and errors."""
 
-import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from messages import mentions
+from place import table
 
 from bertzoo.core import config
 from bertzoo.jobs.front import fronts, ranked, scored
@@ -31,11 +31,6 @@ def search(sweeps: place.Place, monkeypatch: pytest.MonkeyPatch) -> place.Place:
     tiny.write_text(Path("text.txt"), documents=8)
     monkeypatch.setattr("bertzoo.export.litert.write.check_packages", dict)
     return sweeps
-
-
-def table(name: str) -> list[dict[str, str]]:
-    with open(f"runs/s/{name}.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def runs(search: place.Place) -> list[tuple[str, int, int]]:

@@ -1,6 +1,5 @@
 """`bertzoo sweep` over the config of a pruning: its points, their ranking by held-out loss, and errors."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import planted
 import pytest
 import tiny
 from messages import mentions
+from place import table
 
 PRUNING = """
 [sweep]
@@ -39,8 +39,7 @@ def test_the_lowest_held_out_loss_is_the_best(pruning: Any) -> None:
     assert all("--data.source=text.txt --from=planted/model" in line and "--task" not in line for line in lines)
     assert mentions(out, "4.0000", "weigh.gamma=0.1", "weigh.learning_rate=0.001")
     assert mentions(err, "report runs/s/best/prune")
-    with open("runs/s/sweep.csv") as file:
-        rows = list(csv.DictReader(file))
+    rows = table()
     assert [(row["state"], float(row["loss"])) for row in rows] == [("finished", 4.2)] * 2 + [("finished", 4.0)] * 2
     best = Path("runs/s/best/prune").resolve()
     assert best == Path("runs/s").resolve() / rows[2]["run"]

@@ -1,6 +1,5 @@
 """A sweep from the command line: its table, resuming, failures and stops."""
 
-import csv
 import json
 import shlex
 import signal
@@ -11,13 +10,9 @@ from typing import Any
 import place
 import pytest
 from messages import mentions
+from place import table
 
 from bertzoo.jobs import local
-
-
-def table() -> list[dict[str, str]]:
-    with open("runs/s/sweep.csv", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def alphas(calls: list[dict[str, Any]]) -> list[str]:

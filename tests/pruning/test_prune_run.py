@@ -39,7 +39,7 @@ def finished(folder):
 
 
 @pytest.mark.slow
-def test_every_iteration_cuts_its_part(finished, folder):
+def test_every_iteration_cuts_its_part_and_the_formats_page_names_its_files(finished, folder):
     whole = size(load_model.read_model(folder / "unpruned"))
     one, two = cuts(finished)
     assert (one["cost"]["before"], two["cost"]["before"]) == (whole, one["cost"]["after"])
@@ -49,17 +49,13 @@ def test_every_iteration_cuts_its_part(finished, folder):
         left = load_model.read_model(layout.part(finished, iteration, "tune"))
         assert size(left) == found["cost"]["after"]
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
-
-
-@pytest.mark.slow
-def test_the_formats_page_names_every_file_and_key(finished):
     assert undocumented(finished) == set()
     parts = {f"{number}-{name}" for number in (1, 2) for name in ("weigh", "cut.json", "tune")}
     assert undocumented(finished / "iterations") <= parts
 
 
 @pytest.mark.slow
-def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
+def test_the_result_is_an_ordinary_model_that_trains_on_and_exports(finished, tmp_path):
     found, last = load_model.read_model(finished), load_model.read_model(layout.part(finished, 2, "tune"))
     assert (found.source["license"], found.source["language"]) == ("cc0-1.0", "en")
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
@@ -70,10 +66,6 @@ def test_the_result_is_an_ordinary_model(finished, folder, tmp_path):
     assert taken.params.keys() == found.params.keys()
     assert main(["convert", str(finished), str(tmp_path / "model"), "--to=bertzoo"]) == 0
     assert main(["evaluate", str(finished)]) == 0
-
-
-@pytest.mark.slow
-def test_it_trains_on_and_exports(finished, tmp_path):
     run, options = tmp_path / "on", ["--stages.0.steps=1", f"--from={finished}"]
     assert main(["pretrain", str(finished / layout.RECIPE), f"--run_dir={run}", *options]) == 0
     assert main(["pretrain", str(finished / layout.RECIPE), f"--run_dir={tmp_path / 'new'}"]) == 0

@@ -18,8 +18,8 @@ def touched(structure, name):
 
 def test_the_dimensions_of_a_bert():
     structure = declare(BERT, MaskedLanguageModel(sentence=True))
-    layers = [f"encoder/layers_{i}" for i in range(2)]
-    sizes = {f"{layer}/{place}": n for layer in layers for place, n in PLACES.items()}
+    places = {"attention/a": 4, "attention/k": 6, "attention/v": 6, "feed_forward/f": 20}
+    sizes = {f"encoder/layers_{i}/{place}": n for i in range(2) for place, n in places.items()}
     assert structure.sizes == {"h": 24, **sizes}
     at = "encoder/layers_1/attention"
     assert touched(structure, f"{at}/a") == [
@@ -39,9 +39,6 @@ def test_the_dimensions_of_a_bert():
         *((f"{inner}/intermediate/bias", 0, False), (f"{inner}/intermediate/kernel", 1, True)),
         (f"{inner}/output/kernel", 0, True),
     ]
-
-
-PLACES = {"attention/a": 4, "attention/k": 6, "attention/v": 6, "feed_forward/f": 20}
 
 
 def test_width_is_multiplied_into_the_kernels_of_the_layers_alone():

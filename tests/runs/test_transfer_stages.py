@@ -86,9 +86,8 @@ def gradient(setup, params, frozen):
 def terms(setup, params, frozen):
     rows = batch()
     sums, metrics = jax.jit(lambda p: setup.objective(p, frozen, rows, None))(params)
-    weights = setup.objective.weights(rows)
-    assert sums.keys() == weights.keys()
-    return {name: float(total / weights[name]) for name, total in sums.items()}, metrics
+    means = divided(sums, setup.objective.weights(rows))
+    return {name: float(mean) for name, mean in means.items()}, metrics
 
 
 def test_one_stage_for_each_layer_and_then_distillation():

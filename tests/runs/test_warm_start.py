@@ -17,6 +17,7 @@ import tiny_bert
 from flax import linen as nn
 from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
+from test_pretrain import error
 
 import bertzoo
 from bertzoo.cli.main import main
@@ -141,11 +142,10 @@ def listed(lines: list[str], word: str) -> list[str]:
 
 def refused(capsys, folder: Path, tmp_path: Path, *options: str) -> str:
     """Return the one error of a run that does not start."""
-    run = tmp_path / "refused"
-    capsys.readouterr()
-    assert pretrain(folder, run, f"--data.source={folder / 'text.txt'}", *options) == 2
-    assert not run.exists()
-    return capsys.readouterr().err.splitlines()[-1]
+    words = [str(folder / "bert.toml"), f"--run_dir={tmp_path / 'refused'}", f"--data.source={folder / 'text.txt'}"]
+    message = error(capsys, "pretrain", *words, *options)
+    assert not (tmp_path / "refused").exists()
+    return message
 
 
 def test_every_parameter_and_the_vocabulary_come_from_the_source(folder, adapted):
