@@ -27,13 +27,13 @@ def check_gamma(
     By dimension: betas: cost of one element; vectors: trained prune vector; fallen: how far each element's score has
     fallen below its initial value; kept: indices of the elements that stay.
     """
-    whole = {name: np.full(len(vector), betas[name]) for name, vector in vectors.items()}
-    gone = {name: np.setdiff1d(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()}
+    weights = np.concatenate([np.full(len(vector), betas[name]) for name, vector in vectors.items()])
+    stays = np.concatenate([np.isin(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()])
 
-    def means(values: Mapping[str, np.ndarray]) -> tuple[float, float]:
+    def means(values: Mapping[str, np.ndarray]) -> list[float]:
         """Return two β-weighted means of `values`: over the elements to cut and over the elements to keep."""
-        weights = {name: betas[name] * value for name, value in values.items()}
-        return removed(weights, kept) / removed(whole, kept), removed(weights, gone) / removed(whole, gone)
+        flat = np.concatenate([values[name] for name in vectors])
+        return [float(np.average(flat[part], weights=weights[part])) for part in (~stays, stays)]
 
     left_of_gone, left_of_kept = means({name: np.abs(vector) for name, vector in vectors.items()})
     if left_of_gone > 1 - LEAST_WEIGHT:
@@ -53,11 +53,6 @@ def check_gamma(
             f"by {fall_of_kept:.4g}, and those of elements to cut by {fall_of_gone:.4g}. Start another run with a "
             "smaller gamma."
         )
-
-
-def removed(weights: Mapping[str, np.ndarray], kept: Kept) -> float:
-    """Return the sum of `weights`, one number per element, over the elements that are not in `kept`."""
-    return float(sum(weight.sum() - weight[kept[name]].sum() for name, weight in weights.items()))
 
 
 def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
