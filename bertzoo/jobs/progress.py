@@ -66,14 +66,13 @@ def best_points(record: JobRecord) -> list[CommandJob]:
 
     The best score is the highest or, for trainings, the lowest (a loss), of the last rung.
     """
-    best: dict[str, CommandJob] = {}
-    for job in record.list.points:
-        if record.entry(job) is not None:
-            sign, other = -1 if job.is_training else 1, best.setdefault(job.task, job)
-            rank, best_rank = ((one.rung, sign * record.scores(one)["score"]) for one in (job, other))
-            if rank > best_rank:
-                best[job.task] = job
-    return list(best.values())
+    finished = [job for job in record.list.points if record.entry(job) is not None]
+
+    def rank(job: CommandJob) -> tuple[int, float]:
+        return job.rung, (-1 if job.is_training else 1) * record.scores(job)["score"]
+
+    tasks = dict.fromkeys(job.task for job in finished)
+    return [max((job for job in finished if job.task == task), key=rank) for task in tasks]
 
 
 def _row(record: JobRecord, job: CommandJob) -> dict[str, Any]:

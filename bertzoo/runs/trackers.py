@@ -37,14 +37,8 @@ def check_installed(trackers: Sequence[str]) -> None:
 def _wandb(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[str, Any]) -> tuple[str, Log, End]:
     import wandb  # pyright: ignore[reportMissingImports]
 
-    tracked = wandb.init(
-        project=os.environ.get("WANDB_PROJECT", PROJECT),
-        name=name,
-        id=identity,
-        resume="allow",
-        dir=run.path,
-        config=dict(recipe),
-    )
+    project = os.environ.get("WANDB_PROJECT", PROJECT)
+    tracked = wandb.init(project=project, name=name, id=identity, resume="allow", dir=run.path, config=dict(recipe))
     tracked.define_metric("*", step_metric="step")  # wandb's own step cannot go back to a checkpoint's
     return tracked.id, lambda metrics, step: tracked.log({**metrics, "step": step}), tracked.finish
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import tiny
+import tomli_w
 from messages import mentions
 from tiny import records
 
@@ -11,58 +12,26 @@ from bertzoo.cli.main import main
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
-TOML = """
-[model]
-kind = "electra"
-vocab_size = 256
-embedding_size = 8
-hidden_size = 16
-layers = 1
-heads = 2
-feed_forward_size = 32
-max_positions = 32
-
-[objective]
-kind = "replaced"
-generator_width = 0.5
-
-[data]
-source = "SOURCE"
-heldout = 0.2
-sentences = "lines"
-
-[data.tokenizer]
-vocab_size = 250
-
-[data.packing]
-kind = "electra"
-
-[data.masking]
-mask_share = 0.85
-random_share = 0.0
-
-[optimizer]
-kind = "bert_adam"
-learning_rate = 1e-2
-
-[[stages]]
-steps = 6
-batch_size = 16
-max_length = 32
-max_predictions = 4
-
-[run]
-log_every = 1
-evaluate_every = 3
-save_every = 3
-"""
+MODEL = {"kind": "electra", "embedding_size": 8, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32}
+CONFIG = {
+    "model": MODEL | {"vocab_size": 256, "max_positions": 32},
+    "objective": {"kind": "replaced", "generator_width": 0.5},
+    "optimizer": {"kind": "bert_adam", "learning_rate": 0.01},
+    "stages": [{"steps": 6, "batch_size": 16, "max_length": 32, "max_predictions": 4}],
+    "run": {"log_every": 1, "evaluate_every": 3, "save_every": 3},
+}
+DATA = {
+    "heldout": 0.2, "sentences": "lines", "tokenizer": {"vocab_size": 250}, "packing": {"kind": "electra"},
+    "masking": {"mask_share": 0.85, "random_share": 0.0},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     directory = tmp_path_factory.mktemp("text")
     path = directory / "replaced.toml"
-    path.write_text(TOML.replace("SOURCE", str(tiny.write_text(directory / "text.txt"))))
+    source = str(tiny.write_text(directory / "text.txt"))
+    path.write_text(tomli_w.dumps(CONFIG | {"data": DATA | {"source": source}}))
     return str(path)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_bert
+import tomli_w
 from flax import linen as nn
 from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
@@ -33,43 +34,16 @@ from bertzoo.train import optim, sharding, state
 pytestmark = pytest.mark.usefixtures("one_device")
 
 # The model of tiny_bert, which is no run's: the rows of [model] are written from its config.json by hand.
-TOML = """
-[model]
-kind = "bert"
-vocab_size = 24
-hidden_size = 24
-layers = 1
-heads = 3
-feed_forward_size = 20
-max_positions = 12
-
-[data]
-source = "SOURCE"
-heldout = 0.2
-sentences = "lines"
-minimum_tokens = 1
-
-[data.tokenizer]
-vocab_size = 24
-
-[optimizer]
-kind = "lamb"
-learning_rate = 1e-2
-[optimizer.schedule]
-warmup_share = 0.5
-
-[[stages]]
-steps = 2
-batch_size = 8
-max_length = 12
-max_predictions = 2
-
-[run]
-log_every = 1
-evaluate_every = 1
-evaluate_rows = 8
-save_every = 1
-"""
+MODEL = {
+    "kind": "bert", "vocab_size": 24, "hidden_size": 24, "layers": 1, "heads": 3, "feed_forward_size": 20,
+    "max_positions": 12,
+}  # fmt: skip
+CONFIG = {
+    "optimizer": {"kind": "lamb", "learning_rate": 0.01, "schedule": {"warmup_share": 0.5}},
+    "stages": [{"steps": 2, "batch_size": 8, "max_length": 12, "max_predictions": 2}],
+    "run": {"log_every": 1, "evaluate_every": 1, "evaluate_rows": 8, "save_every": 1},
+}
+DATA = {"heldout": 0.2, "sentences": "lines", "minimum_tokens": 1, "tokenizer": {"vocab_size": 24}}
 # Whole words of tiny.py's text are spelt out of its letters.
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *"aeioulm", *(f"##{letter}" for letter in "aeioulmnrst")]
 # The first learning rate of a warm-up is 0: the first checkpoint holds what the run started with.
@@ -96,7 +70,7 @@ def folder(tmp_path_factory) -> Path:
     (made / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     source, corpus = tiny.write_text(made / "text.txt"), made / "corpus"
     source.write_text(re.sub(r"\b[nrst]", "l", source.read_text()))  # the vocabulary has no word that begins so
-    (made / "bert.toml").write_text(TOML.replace("SOURCE", str(corpus)))
+    (made / "bert.toml").write_text(tomli_w.dumps(CONFIG | {"model": MODEL, "data": DATA | {"source": str(corpus)}}))
     options = [f"--config={made / 'bert.toml'}", f"--data.tokenizer.path={made / 'vocab.txt'}", "--workers=1"]
     assert main(["tokenize", str(source), str(corpus), *options]) == 0
     random = np.random.default_rng(1)
@@ -196,7 +170,7 @@ def test_run_json_records_the_source(folder, adapted, tmp_path):
 
 def test_a_config_without_a_model_takes_the_sources(folder, adapted, tmp_path, capsys):
     lean, source, new = tmp_path / "lean.toml", load_model.read_model(folder / "hf"), tmp_path / "new"
-    lean.write_text("[data]" + (folder / "bert.toml").read_text().partition("[data]")[2])
+    lean.write_text(tomli_w.dumps(CONFIG | {"data": DATA | {"source": str(folder / "corpus")}}))
     load = functools.partial(load_recipe, [lean])
     assert load([], folder / "hf", new).model == source.model
     assert load([("model.dropout", "0.3")], folder / "hf", new).model == replace(source.model, dropout=0.3)
@@ -209,7 +183,7 @@ def test_a_config_without_a_model_takes_the_sources(folder, adapted, tmp_path, c
         load([], None, new)
     assert main(["convert", str(folder / "hf"), str(tmp_path / "ours"), "--to=bertzoo"]) == 0
     assert config.load(Pretrain, [lean, tmp_path / "ours/model.toml"]).model == source.model
-    lean.write_text("[head]\n" + lean.read_text())
+    lean.write_text(lean.read_text() + "[head]\n")
     assert main(["config", str(lean)]) == 2 and mentions(capsys.readouterr().err, "head", lean)
 
 
