@@ -15,14 +15,13 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
-from bertzoo.core.paths import check_vacant
 from bertzoo.core.remote import RemoteFolder, scratch_directory
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.runs import provenance
@@ -56,10 +55,6 @@ class Bucket:
         self.directory.mkdir()
         self._sent: dict[str, tuple[int, int]] = {}
         self._mark = b""
-
-    def check_vacant(self, leftovers: Sequence[str]) -> None:
-        """Raise UserError if the folder holds files other than `leftovers`, but no run."""
-        check_vacant(self.folder.url, self.folder.file_sizes(), [FILES[0], OWNER], leftovers)
 
     def fetch(self, names: Iterable[str] = FILES) -> None:
         """Download the named files into `directory`; delete local copies of files that the bucket lacks."""

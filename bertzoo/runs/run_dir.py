@@ -22,7 +22,7 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.runs import provenance
-from bertzoo.runs.bucket import TRACKERS, Bucket
+from bertzoo.runs.bucket import OWNER, TRACKERS, Bucket
 from bertzoo.runs.configs import Recipe
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.provenance import RUN_JSON, TOKENIZER
@@ -259,11 +259,11 @@ class RunDirectory:
             raise UserError(f"--run_dir={home} is a file. Name a directory.")
         if self.bucket is None:
             here = [path.name for path in home.iterdir()] if home.exists() else []
-            check_vacant(
-                self.name, here, [CONFIG, CHECKPOINTS], [*_LEFTOVERS, *(n for n in here if n.startswith(_MARK))]
-            )
+            leftovers = [*_LEFTOVERS, *(name for name in here if name.startswith(_MARK))]
+            check_vacant(self.name, here, [CONFIG, CHECKPOINTS], leftovers)
         else:
-            self.bucket.check_vacant(_LEFTOVERS)
+            folder = self.bucket.folder
+            check_vacant(folder.url, folder.file_sizes(), [CONFIG, OWNER], _LEFTOVERS)
         absent = [path for path in (home, *home.parents) if not path.exists()]
         file = home / lock.NAME
         # In a run of several processes, a lost one may still be ending.
