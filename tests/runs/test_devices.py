@@ -32,9 +32,6 @@ ROWS, LENGTH, MASKED, STEPS = 16, 12, 3, 4
 FEW = 8, 8  # rows and length of batches with fewer tokens to a part of the data than a parameter has rows
 # Devices along data, fsdp and tensor, and the dropout.
 MESHES = ((8, 1, 1), 0.0), ((4, 2, 1), 0.1), ((2, 2, 2), 0.1), ((1, 8, 1), 0.0)
-ALL = [(model, sizes, dropout) for model in MODELS for sizes, dropout in MESHES]
-
-
 batch_of = functools.partial(zoo.batch_of, masked=MASKED, vocabulary=64, spare=1)
 # m/(√v + ε) makes a large step of a gradient that is all rounding, unless ε is as large as that.
 LAMB, MUON = optim.Lamb(learning_rate=0.01, epsilon=1e-3), optim.Muon(learning_rate=0.01, epsilon=1e-3)
@@ -189,16 +186,16 @@ def test_nor_are_they_in_gradients_through_frozen_weights():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(2, 2, 2), (4, 2, 1), (1, 4, 2), (4, 1, 2)])
+@pytest.mark.parametrize(
+    ("sizes", "dropout", "batch"),
+    [
+        *((sizes, dropout, (ROWS, LENGTH)) for sizes, dropout in MESHES),
+        *((sizes, 0.0, FEW) for sizes in ((2, 2, 2), (4, 2, 1), (1, 4, 2), (4, 1, 2))),
+    ],
+)
 @pytest.mark.parametrize("model", MODELS)
-def test_few_tokens_on_every_mesh(model, sizes):
-    compare(model, sizes, 0.0, FEW)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "sizes", "dropout"), ALL)
-def test_every_mesh_equals_one_device(model, sizes, dropout):
-    compare(model, sizes, dropout)
+def test_every_mesh_equals_one_device(model, sizes, dropout, batch):
+    compare(model, sizes, dropout, batch)
 
 
 @pytest.mark.slow

@@ -172,15 +172,15 @@ def test_a_damaged_tokenizer_is_not_read(run, capsys):
     assert mentions(error(capsys, "predict", str(run), "a [MASK]"), "longer")  # the corpus's tokenizer is used
 
 
-@pytest.mark.parametrize("contents", ['{"bertzoo": "0.1', "[]", "\xff"])
-def test_a_damaged_run_json_prints_one_error(run, capsys, contents):
-    (run / "run.json").write_bytes(contents.encode("latin-1"))
-    for command in (["predict", str(run), "a [MASK]"], ["evaluate", str(run)], ["report", str(run)]):
-        assert mentions(error(capsys, *command), run / "run.json", "damaged")
-
-
-def test_a_damaged_config_prints_one_error(run, capsys):
-    file = run / "config.toml"
-    file.write_text(file.read_text()[:20] + "\n[")
-    for verb in ("report", "checkpoints", "evaluate"):
-        assert mentions(error(capsys, verb, str(run)), file, "TOML")
+@pytest.mark.parametrize(
+    ("name", "contents", "part"),
+    [
+        *(("run.json", contents, "damaged") for contents in ('{"bertzoo": "0.1', "[]", "\xff")),
+        ("config.toml", "[", "TOML"),
+    ],
+)
+def test_a_damaged_file_prints_one_error(run, capsys, name, contents, part):
+    (run / name).write_bytes(contents.encode("latin-1"))
+    for verb in ("report", "evaluate", "predict" if name == "run.json" else "checkpoints"):
+        words = [verb, str(run), *["a [MASK]"] * (verb == "predict")]
+        assert mentions(error(capsys, *words), run / name, part)
