@@ -75,7 +75,13 @@ def run_jobs(
                 total = chooser.total if chooser else total
                 checks.prepare(batch)
                 _check_finished(record)
-                _check_order(record, waiting := record.waiting(batch))
+                waiting = record.waiting(batch)
+                names = {job.name for job in waiting}
+                for job in waiting:
+                    if missing := [name for name in record.unfinished(job) if name not in names]:
+                        raise UserError(
+                            f"{job.name} reads {missing[0]}, which is not finished. Run the stage of {missing[0]} too."
+                        )
                 if not begun:
                     also = f", {processes} side by side" if processes > 1 else ""
                     _LOG.info(f"{record.list.count(total)}, {len(batch) - len(waiting)} already finished{also}")
@@ -114,15 +120,6 @@ def _changes(record: JobRecord, jobs: Iterable[CommandJob]) -> list[str]:
             continue  # a summary is made again, and a job that is read runs again first; the end of the run compares
         lines += [f"{job.name} is finished, but {change}" for change in record.changes(job)]
     return lines
-
-
-def _check_order(record: JobRecord, jobs: Sequence[CommandJob]) -> None:
-    """Raise UserError if a job reads the output of a job that is neither finished nor in `jobs`."""
-    chosen = {job.name for job in jobs}
-    for job in jobs:
-        for name in record.unfinished(job):
-            if name not in chosen:
-                raise UserError(f"{job.name} reads {name}, which is not finished. Run the stage of {name} too.")
 
 
 def _is_stale(record: JobRecord, job: CommandJob) -> bool:

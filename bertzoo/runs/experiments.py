@@ -84,11 +84,10 @@ class RunBatches:
                 directory=self._plans,
             )
             self._by_length[split, max_length] = rows
-            if split == "train":
-                for warning in rows.warnings:
-                    if warning not in self._warned:
-                        self._warned.add(warning)
-                        _LOG.warning(warning)
+            for warning in rows.warnings if split == "train" else ():
+                if warning not in self._warned:
+                    self._warned.add(warning)
+                    _LOG.warning(warning)
         return self._by_length[split, max_length]
 
     def stage(self, index: int, split: Split) -> Batches:

@@ -76,17 +76,17 @@ def match_parameters(
     reason}. Raises ConfigError if the embedding or the encoder differs.
     """
     match, target_modules, source_modules = Match(), _modules(target), _modules(source)
+    here, there = ({name: array.shape for name, array in arrays.items()} for arrays in (target, source))
     for module, names in target_modules.items():
-        differing = [
-            n for n in sorted(names | source_modules.get(module, set())) if _shape(target, n) != _shape(source, n)
-        ]
+        every = sorted(names | source_modules.get(module, set()))
+        differing = [name for name in every if here.get(name) != there.get(name)]
         if differing and module in BACKBONE:
-            name, there, here = differing[0], _shape(source, differing[0]), _shape(target, differing[0])
-            if there is None:
-                raise ConfigError(f"{origin} lacks {name} of shape {here}. Use a model that [model] describes.")
+            name = differing[0]
+            if name not in there:
+                raise ConfigError(f"{origin} lacks {name} of shape {here[name]}. Use a model that [model] describes.")
             raise ConfigError(
-                f"{origin} does not fit [model]: {name} has shape {there} there, but the config makes it {here}. "
-                "Correct [model] or use another model."
+                f"{origin} does not fit [model]: {name} has shape {there[name]} there, but the config makes it "
+                f"{here.get(name)}. Correct [model] or use another model."
             )
         if module not in source_modules:
             match.fresh[module] = "not in the source"
@@ -177,7 +177,3 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
 def _modules(names: Iterable[str]) -> dict[str, set[str]]:
     """Return {module: parameter paths}; the module is the first part of a path."""
     return {module: set(group) for module, group in groupby(sorted(names), lambda name: name.split("/")[0])}
-
-
-def _shape(arrays: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
-    return arrays[name].shape if name in arrays else None
