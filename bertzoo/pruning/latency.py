@@ -131,7 +131,7 @@ def points(sizes: Mapping[str, Sequence[int]]) -> list[Point]:
     """Return the combinations that a latency table measures, one size per letter; sizes: ascending, by letter."""
     least = {letter: axis[0] for letter, axis in sizes.items()}
     distinct = dict.fromkeys(
-        _point(least | dict(zip(letters, chosen, strict=True)))
+        tuple((least | dict(zip(letters, chosen, strict=True))).values())
         for letters in _together(sizes)
         for chosen in itertools.product(*(sizes[letter] for letter in letters))
     )
@@ -204,7 +204,7 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
     for letters in together:
         axes = tuple(table.sizes[letter] for letter in letters)
         chosen = [least | dict(zip(letters, sizes, strict=True)) for sizes in itertools.product(*axes)]
-        values = np.array([times[_point(sizes)] for sizes in chosen]).reshape([len(axis) for axis in axes])
+        values = np.array([times[tuple(sizes.values())] for sizes in chosen]).reshape([len(axis) for axis in axes])
         if terms:
             values = values - values[tuple(slice(None) if letter in seen else slice(1) for letter in letters)]
         for axis in range(len(axes)):  # a larger size that measured faster is noise
@@ -219,7 +219,3 @@ def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tu
     letters = [letter for letter in sizes if letter != "e" or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)
     return [group for group in groups if not any({*group} < {*larger} for larger in groups)]
-
-
-def _point(sizes: Mapping[str, int]) -> Point:
-    return tuple(sizes.values())
