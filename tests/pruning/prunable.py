@@ -48,7 +48,7 @@ def written(folder: Path, name: str, of: Path, **tables) -> Path:
 
 def pretrained(path: Path, of: Path, steps: int, **tables) -> Path:
     """Train a model on the corpus of the folder `of`, and return its run."""
-    file = written(path, "pretrain.toml", of, stages=[{"steps": steps, **SHAPE}], **tables)
+    file = written(path, "unpruned.toml", of, stages=[{"steps": steps, **SHAPE}], **tables)
     assert main(["pretrain", str(file), f"--run_dir={path / 'unpruned'}"]) == 0
     return path / "unpruned"
 
