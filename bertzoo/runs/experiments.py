@@ -28,11 +28,6 @@ _LOG = logging.getLogger(__name__)
 OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that this process reads
 
 
-def all_rows(batch_size: int) -> np.ndarray:
-    """Return the indices of all rows of a batch: 0 to `batch_size` - 1."""
-    return np.arange(batch_size)
-
-
 def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
     """Return the shape and dtype of each array in a batch of `rows` rows of training stage `index`."""
     stage, sentence = recipe.stages[index], recipe.objective.sentence != "none"
@@ -111,13 +106,13 @@ class RunBatches:
             self.stage(index, "train").check_batch_size(stage.batch_size)
             self.stage(index, "heldout")
 
-    def train(self, index: int, row: int, own: OwnRows = all_rows) -> Iterator[Batch]:
+    def train(self, index: int, row: int, own: OwnRows = np.arange) -> Iterator[Batch]:
         """Yield prefetched training batches of stage `index`, from the batch that starts at row `row` of the stage."""
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
         rows, start = own(stage.batch_size), row // stage.batch_size
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=4)
 
-    def heldout(self, index: int, rows: int, shards: int, own: OwnRows = all_rows) -> Iterator[Batch]:
+    def heldout(self, index: int, rows: int, shards: int, own: OwnRows = np.arange) -> Iterator[Batch]:
         """Yield held-out batches of stage `index`: about `rows` rows in whole batches, or all rows of a smaller split.
 
         Repeated calls yield the same batches. shards: number of devices that a batch is split over.
