@@ -51,6 +51,14 @@ def masked(structure, params, kept):
     return fold(structure, params, vectors)
 
 
+def cut_some(model, head, letters):
+    """Cut a random half; return the kept indices, the masked parameters, the smaller model and its parameters."""
+    structure = declare(model, head, tuple(letters))
+    kept = some(structure, letters)
+    hidden = masked(structure, pretrained(model, head).params, kept)
+    return kept, hidden, *cut(structure, hidden, kept)
+
+
 def difference(a, b):
     """The largest difference of all outputs, as a share of the largest number."""
     ours, theirs = jax.tree.leaves(a), jax.tree.leaves(b)
@@ -75,10 +83,7 @@ CUTS = [
 )
 def test_cut_equals_masked(case, letters):
     model, head = CASES[case]
-    params, structure = pretrained(model, head).params, declare(model, head, tuple(letters))
-    kept = some(structure, letters)
-    hidden = masked(structure, params, kept)
-    smaller, fewer = cut(structure, hidden, kept)
+    params, (_, hidden, smaller, fewer) = pretrained(model, head).params, cut_some(model, head, letters)
     assert sum(p.size for p in fewer.values()) < sum(p.size for p in params.values())
     ours, theirs, whole = run(smaller, head, fewer), run(model, head, hidden), run(model, head, params)
     assert difference(ours, theirs) < 1e-5
@@ -167,15 +172,13 @@ def statistics(monkeypatch):
 
 
 def test_a_cut_of_the_width_changes_the_statistics_of_the_norms(statistics):
-    structure, params = declare(BERT, NoHead(pooler=False), ("h",)), pretrained(BERT, NoHead(pooler=False)).params
-    kept = some(structure, "h")
-    hidden = masked(structure, params, kept)
-    smaller, fewer = cut(structure, hidden, kept)
+    head = NoHead(pooler=False)
+    kept, hidden, smaller, fewer = cut_some(BERT, head, "h")
     assert isinstance(smaller, SchuBert) and smaller.hidden_size == 12
-    ours = run(smaller, NoHead(pooler=False), fewer)["hidden_states"]
+    ours = run(smaller, head, fewer)["hidden_states"]
 
     def kept_of_the_masked():
-        return [x[..., kept["h"]] for x in run(BERT, NoHead(pooler=False), hidden)["hidden_states"]]
+        return [x[..., kept["h"]] for x in run(BERT, head, hidden)["hidden_states"]]
 
     assert difference(ours, kept_of_the_masked()) > 0.1
     # With statistics over kept elements only, the masked model equals the cut one.
@@ -185,10 +188,7 @@ def test_a_cut_of_the_width_changes_the_statistics_of_the_norms(statistics):
 
 def test_a_cut_of_the_embedding_changes_the_statistics_of_norms_alone(statistics):
     model, head = CASES["convbert-span"]
-    structure, params = declare(model, head, ("e",)), pretrained(model, head).params
-    kept = some(structure, "e")
-    hidden = masked(structure, params, kept)
-    smaller, fewer = cut(structure, hidden, kept)
+    kept, hidden, smaller, fewer = cut_some(model, head, "e")
     assert smaller.embedding_size == 5
     ours = run(smaller, head, fewer)
     assert difference(ours, run(model, head, hidden)) > 0.01

@@ -183,12 +183,7 @@ def test_the_layers_match_the_papers_figure(given, student, teacher, chosen):
     """MobileBERT's Appendix C draws the 1st and the 12th of 24; a model that is not so deep shows its last."""
     _, options = cli.parse(["inspect", "attention", "m", "--out=a.png", "--text=a", *given])
     roles = {"model": student} if teacher is None else {"teacher": teacher, "student": student}
-    models = {
-        role: Pretrained(
-            model=replace(BERT, layers=layers), head=NoHead(), params={}, tokenizer=None, origin=role, source={}
-        )
-        for role, layers in roles.items()
-    }
+    models = {role: made(replace(BERT, layers=layers), None) for role, layers in roles.items()}
     assert choose_layers(models, options.layers) == chosen
 
 
