@@ -213,8 +213,8 @@ def _transfer_setups(recipe: Transfer) -> Iterator[StageSetup]:
     lower_rate = recipe.transfer.lower_rate if isinstance(recipe.transfer, Progressive) else 1.0
     fixed: set[str] = set()
     if groups and not auxiliary:
-        # Parameters below the layers that are copied do not train. If only the embedding's norm is not copied, neither
-        # does it: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
+        # Copied parameters below the layers do not train. If all but the embedding's norm are copied, the norm does not
+        # train either: a NoNorm that only the student has keeps scale 1 and bias 0, as in MobileBERT's code.
         before = {name for name in shapes_of(student) if name.startswith(BELOW_LAYERS)}
         copied = before & set(copied_names(recipe))
         fixed = before if all(name.startswith("embedding/norm/") for name in before - copied) else copied
