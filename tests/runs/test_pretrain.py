@@ -87,7 +87,7 @@ def test_a_run_with_a_warm_up_in_steps_resumes(finished_run, tiny_config, tmp_pa
     assert mentions(capsys.readouterr().err, "warmup_steps", "finished after 10 steps")
 
 
-def test_the_files_of_a_run(finished_run):
+def test_the_files_of_a_run_whose_schedule_starts_again_with_its_second_stage(finished_run):
     rows = records(finished_run)
     train = [row for row in rows if row.get("split") == "train"]
     assert [row["step"] for row in train] == list(range(1, 11))
@@ -96,16 +96,13 @@ def test_the_files_of_a_run(finished_run):
     wanted += ["learning_rate", "memory_bytes", "elapsed_seconds"]
     assert all(np.isfinite(row[name]) for row in train for name in wanted)
     assert all(row["loss"] == pytest.approx(row["mlm_loss"] + row["sop_loss"], rel=1e-6) for row in train)
+    rates = [row["learning_rate"] for row in train]
+    assert rates[0] == rates[6] == 0 and max(rates[:6]) > rates[5] and max(rates[6:]) == rates[7]
     assert {row["step"] for row in rows if row.get("split") == "heldout"} == {2, 4, 6, 8, 10}
     assert rows[-1]["event"] == "finished"
     assert json.loads((finished_run / "run.json").read_text())["devices"] == ["cpu cpu"] * jax.device_count()
     assert list((finished_run / "tensorboard").iterdir())
     assert (finished_run / "checkpoints" / "10.sha256.json").is_file()
-
-
-def test_the_schedule_starts_again_with_the_second_stage(finished_run):
-    rates = [row["learning_rate"] for row in records(finished_run) if row.get("split") == "train"]
-    assert rates[0] == rates[6] == 0 and max(rates[:6]) > rates[5] and max(rates[6:]) == rates[7]
 
 
 @pytest.mark.slow
