@@ -76,11 +76,7 @@ def _named(job: CommandJob) -> Iterator[None]:
 
 @dataclass
 class Checks:
-    """Checks of single jobs, in the list's order, and what they have found out.
-
-    parse: parses command lines. planned: runs of each job. models: config of the model in each job's output; None if
-    known only later.
-    """
+    """Checks of single jobs, in the list's order: the runs of each (`planned`), and its model's config, if known yet."""
 
     record: JobRecord
     parse: Parse
@@ -91,10 +87,9 @@ class Checks:
     _rows: dict[Any, int] = field(default_factory=dict)  # examples to train on, by the files of a task
 
     def prepare(self, jobs: Sequence[CommandJob]) -> None:
-        """Read the record and check the list; raise UserError if options, models, data or disk space make a job fail.
+        """Read the record, and raise UserError if options, models, data or disk space would make a job fail.
 
-        The options of every new job in the list are checked; models, data and disk space for those of `jobs` that are
-        not finished.
+        Options are checked of every new job in the list; models, data and disk space of the unfinished ones in `jobs`.
         """
         new = [job for job in self.record.list.jobs if job.name not in self.models]
         for job in new:

@@ -83,11 +83,7 @@ VERBS = {
 class CommandJob:
     """One run of a command (`verb`): a step of a pipeline, or a point of a sweep.
 
-    name: its name in the list.
-    stage: the stage of a pipeline.
-    config: config names or files.
-    links: name of the job or input that the command reads, by key ("from", "teacher").
-    models: names of the jobs or inputs in the key "models".
+    links, models: names of the jobs or inputs that the command reads, by key ("from", "teacher"), and in "models".
     references: name of the job or input that each {NAME} in `source` and `options` stands for.
     options: text of each option's value; {task} in it stands for the task.
     files: the options, of a point, that name files on which its result depends.
@@ -176,10 +172,8 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class JobList:
-    """The jobs of a pipeline or a sweep.
+    """The jobs of a pipeline or a sweep, whose command is `kind`, in the TOML file `path`.
 
-    kind: "pipeline" or "sweep", the command that runs the list.
-    path: the TOML file.
     jobs: in an order in which each job follows the jobs that it reads.
     identity: what a directory's later runs must not change.
     inputs: path or source of each input, by name.

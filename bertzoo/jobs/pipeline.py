@@ -71,11 +71,10 @@ def jobs_of(pipeline: JobList, only: Sequence[str]) -> list[CommandJob]:
 
 
 def _only(pipeline: JobList, tasks: Sequence[str]) -> JobList:
-    """Return the pipeline with the steps of `tasks`, the steps without a task, and every step that these read.
+    """Return the pipeline with the steps of `tasks` (empty: all), the steps without a task, and all that these read.
 
-    The names of removed steps are also removed from the remaining steps' `models`. A step whose `models` would be
-    empty is removed, and so is a submission that would lack a task. Without `tasks`, return the whole pipeline.
-    Raises ConfigError for an unknown task.
+    The names of removed steps are also removed from `models` of the others. A step whose `models` would be empty is
+    removed, and so is a submission that would lack a task. Raises ConfigError for an unknown task.
     """
     known = {job.task for job in pipeline.jobs if job.task}
     for task in tasks:
