@@ -76,7 +76,7 @@ def _named(job: CommandJob) -> Iterator[None]:
 
 @dataclass
 class Checks:
-    """Checks of single jobs, in the list's order: the runs of each (`planned`), and its model's config, if known yet."""
+    """Checks of single jobs, in the list's order: the runs of each (`planned`), and its model's config, if known."""
 
     record: JobRecord
     parse: Parse
