@@ -7,7 +7,6 @@ from typing import Any
 
 from bertzoo.core import tables
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import UserError
 from bertzoo.pruning import layout
 from bertzoo.runs import report
 
@@ -40,17 +39,8 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
 
 
 def read_cuts(run: Path) -> list[Cut]:
-    """Return the record of each iteration's cut (`pruning.ledger.cut_record`), in order.
-
-    Raises UserError if a record is damaged.
-    """
-    cuts = []
-    for path in layout.cut_files(run):
-        try:
-            cuts.append(read_json(path, _CUT))
-        except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}). Restore a copy or remove the file.") from error
-    return cuts
+    """Return the record of each iteration's cut (`ledger.cut_record`), in order; raises UserError if one is damaged."""
+    return [read_json(path, _CUT, "Restore a copy or remove the file.") for path in layout.cut_files(run)]
 
 
 def table(cuts: Sequence[Cut]) -> str:
