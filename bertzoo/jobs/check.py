@@ -112,10 +112,8 @@ class Checks:
     def check_job(self, job: CommandJob, runs: bool) -> None:
         """Find the model in a job's output, and raise UserError if the job would fail. runs: whether it will run."""
         recipe, model = self.recipe(job), None
-        if job.verb in ("pretrain", "transfer"):
-            model = recipe.model
-        elif isinstance(recipe, Finetune) and recipe.model is not None:
-            model = recipe.model  # a new model, whose words are those of `from`
+        if job.verb in ("pretrain", "transfer") or (isinstance(recipe, Finetune) and recipe.model is not None):
+            model = recipe.model  # of a fine-tuning: a new one, whose words are those of `from`
         elif job.is_point:
             path = self.record.list.inputs_of(job).get("from", "")
             if path not in self._known:

@@ -32,7 +32,6 @@ KEYS = {
     "tasks.NAME.OPTION": "list of an option's values for one task; it replaces the list in [grid], if any",
 }
 OWN = ("task", "run_dir")  # options that a sweep sets itself
-_FILES = ("from", "teacher", "data_dir", "data.source")  # options that name files
 _FORM = {
     "sweep": {"base": str, "tasks?": [str]},
     "options?": dict,
@@ -110,7 +109,7 @@ def _point(task: str, base: str, options: Mapping[str, str], settings: Mapping[s
         task=task,
         config=(base,),
         options=options,
-        files=tuple(key for key in _FILES if options.get(key)),
+        files=tuple(key for key in ("from", "teacher", "data_dir", "data.source") if options.get(key)),
         settings=settings,
     )
 
