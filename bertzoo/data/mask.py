@@ -94,16 +94,20 @@ def mask(
     row_keys = fold_arrays(seed, np.asarray(epochs), np.asarray(records))
     keys = fold_arrays(row_keys[:, None] ^ np.arange(ids.shape[1], dtype=np.uint64))
     # chosen (B, L) bool: tokens to predict. owners (B, L): position of their unit's first token.
-    if masking.kind == "token":
-        chosen = _choose_tokens(candidates, count, fold_arrays(_ORDER, keys))
-        owners = None
-    else:
-        chosen, owners = _choose_words(ids, candidates, count, keys, masking, tokenizer.continuation)
-    positions, used = _positions(chosen, max_predictions)
+    chosen, owners = (
+        (_choose_tokens(candidates, count, fold_arrays(_ORDER, keys)), None)
+        if masking.kind == "token"
+        else _choose_words(ids, candidates, count, keys, masking, tokenizer.continuation)
+    )
+    # Positions and a mask of those in use: (B, P), ascending, padded with 0.
+    row, column = np.nonzero(chosen)
+    counts = chosen.sum(1)
+    positions = np.zeros((len(ids), max_predictions), np.int64)
+    positions[row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)] = column
+    used = np.arange(max_predictions) < counts[:, None]
     labels = np.where(used, np.take_along_axis(ids, positions, 1), 0)
     # SpanBERT draws one action (mask, random, keep) per span; the other kinds draw one per token.
-    whole = owners if masking.kind == "span" and owners is not None else None
-    actors = positions if whole is None else np.take_along_axis(whole, positions, 1)
+    actors = positions if owners is None or masking.kind != "span" else np.take_along_axis(owners, positions, 1)
     action = uniform(fold_arrays(_ACTION, np.take_along_axis(keys, actors, 1)))
     random_ids = below(fold_arrays(_RANDOM, np.take_along_axis(keys, positions, 1)), tokenizer.vocab_size)
     replaced = np.where(action < masking.mask_share, specials.mask, labels)
@@ -123,9 +127,7 @@ def mask(
 
 def _choose_tokens(candidates: np.ndarray, count: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Choose the `count[i]` candidates of row i with the smallest `keys`; return (B, L) bool, True where chosen."""
-    most = int(count.max(initial=0))
-    if not most:
-        return np.zeros_like(candidates)
+    most = max(1, int(count.max(initial=0)))
     keys = np.where(candidates, keys, np.uint64(2**64 - 1))
     smallest = np.sort(np.partition(keys, most - 1, 1)[:, :most], 1)
     limit = np.take_along_axis(smallest, np.maximum(count - 1, 0)[:, None], 1)
@@ -157,7 +159,12 @@ def _choose_words(
     order = np.argsort(np.where(starts, fold_arrays(_ORDER, keys), np.uint64(2**64 - 1)), 1)
     draws = uniform(fold_arrays(_LENGTH, keys))
     lengths = 1 + np.searchsorted(np.cumsum(masking.span_probabilities)[:-1], draws, side="right")
-    word_end = _word_ends(starts, candidates)
+    # word_end (B, L + 1): the index after a position's word or, outside words, the position.
+    columns = np.arange(length + 1)
+    boundary = np.where(starts | ~candidates, columns[:length], length)
+    word_end = np.full((rows, length + 1), length)
+    word_end[:, :-2] = np.minimum.accumulate(boundary[:, :0:-1], 1)[:, ::-1]
+    word_end[:, :-1] = np.where(candidates, word_end[:, :-1], columns[:length])
     chosen = np.zeros((rows, length + 1), bool)  # the last column takes discarded writes
     owners = np.zeros((rows, length + 1), np.int64)
     left = count.copy()
@@ -172,38 +179,10 @@ def _choose_words(
             end = np.where(grows, follows, end)
         size = np.where(words > 0, end - begin, 0)
         span = np.arange(int(size.max()))
-        columns = np.where(span < size[:, None], begin[:, None] + span, length)
-        chosen[every[:, None], columns] = True
-        owners[every[:, None], columns] = begin[:, None]
+        inside = np.where(span < size[:, None], begin[:, None] + span, length)
+        chosen[every[:, None], inside] = True
+        owners[every[:, None], inside] = begin[:, None]
         left -= size
         if not left.any():
             break
     return chosen[:, :length], owners[:, :length]
-
-
-def _word_ends(starts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Return (B, L + 1): for each position, the index after its word's last token or, outside words, the position.
-
-    starts: (B, L) bool, True for the first token of a word.
-    candidates: (B, L) bool, True for the tokens of words, False for special tokens and padding.
-    """
-    length = starts.shape[1]
-    columns = np.arange(length + 1)
-    boundary = np.where(starts | ~candidates, columns[:length], length)
-    ends = np.full((len(starts), length + 1), length)
-    ends[:, :-2] = np.minimum.accumulate(boundary[:, :0:-1], 1)[:, ::-1]
-    ends[:, :-1] = np.where(candidates, ends[:, :-1], columns[:length])
-    return ends
-
-
-def _positions(chosen: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's chosen positions, and a mask of the entries that are not padding.
-
-    positions: (B, slots) int64, ascending, padded with 0. mask: (B, slots) bool, False for padding.
-    """
-    row, column = np.nonzero(chosen)
-    counts = chosen.sum(1)
-    slot = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    positions = np.zeros((len(chosen), slots), np.int64)
-    positions[row, slot] = column
-    return positions, np.arange(slots) < counts[:, None]

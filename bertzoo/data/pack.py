@@ -6,6 +6,7 @@ Rows without pairs are consecutive sentences of one document (RoBERTa's DOC-SENT
 ELECTRA's rows have one or two segments and no label.
 """
 
+import contextlib
 import hashlib
 import json
 from bisect import bisect_left, bisect_right
@@ -35,7 +36,6 @@ ROW = np.dtype(
         ("fallback", "i1"),
     ]
 )
-FALLBACK_LIMIT = 0.1  # RowPlan.warnings warns above this share of fallbacks
 _FORMAT = 1  # part of the key of saved plans; raise it when new code changes the rows
 
 
@@ -142,9 +142,9 @@ def electra_rows(
     """Yield the rows of one document, following google-research/electra's build_pretraining_dataset.py.
 
     Every row gathers sentences until they have its target length: `max_length` tokens or a random number up to it.
-    Segment A holds the sentences up to about half the target length, B the rest. Tokens that do not fit into
-    `max_length` are cut off. Sentences keep their order. In ELECTRA's code, a short sentence may join A after B has
-    begun.
+    Segment A holds the sentences whose sum stays below half the target length, then with probability 1/2 one more; B
+    holds the rest. Tokens that do not fit into `max_length` are cut off. Sentences keep their order. In ELECTRA's code,
+    a short sentence may join A after B has begun.
 
     bounds: index of each sentence's first token in the token stream, and the document's end.
     single_share: share of the rows with only one segment, A.
@@ -155,28 +155,18 @@ def electra_rows(
     while first < count:
         target = random.integer(SHORTEST, max_length) if random.random() < short_share else max_length
         stop = min(bisect_left(bounds, bounds[first] + target, first), count)
-        middle = stop if random.random() < single_share else _middle(bounds, first, stop, (target - 3) // 2, random)
+        middle = stop
+        if random.random() >= single_share:
+            middle, half = first + 1, (target - 3) // 2  # A has at least one sentence
+            while middle < stop and bounds[middle + 1] - bounds[first] < half:
+                middle += 1
+            if middle < stop and bounds[middle] - bounds[first] < half and random.random() < 0.5:
+                middle += 1
         start, split, end = bounds[first], bounds[middle], bounds[stop]
         a_length = min(split - start, max_length - 2)
         b_length = min(end - split, max(0, max_length - a_length - 3))
         yield start, split if b_length else 0, a_length, b_length, document, 0, 0
         first = stop
-
-
-def _middle(bounds: list[int], first: int, stop: int, half: int, random: SplitMix) -> int:
-    """Return the index of the first sentence of segment B; segment A begins with sentence `first`.
-
-    A takes one sentence, then adds the next as long as the sum stays below `half` tokens. If A has fewer than `half`
-    tokens at the end, it adds one more sentence with probability 1/2.
-
-    bounds: as in `electra_rows`. stop: index of the sentence after the row's last one.
-    """
-    middle = first + 1  # A has at least one sentence
-    while middle < stop and bounds[middle + 1] - bounds[first] < half:
-        middle += 1
-    if middle < stop and bounds[middle] - bounds[first] < half and random.random() < 0.5:
-        middle += 1
-    return middle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +182,7 @@ class SentencePacking:
 
     def shortest(self, sentence: Sentence) -> int:
         """Return the fewest tokens that a row can have: the special tokens and one token for each segment."""
-        return 5 if sentence != "none" else 3
+        return SHORTEST if sentence != "none" else 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,18 +229,10 @@ class RowPlan:
     max_length: int
 
     @property
-    def fallback_share(self) -> float:
-        """Share (0 to 1) of rows for sentence order prediction with a random second segment.
-
-        They have one because only one sentence was left.
-        """
-        return float(np.mean(self.rows["fallback"]))
-
-    @property
     def warnings(self) -> list[str]:
-        """Warnings to the user: one if `fallback_share` exceeds FALLBACK_LIMIT, else none."""
-        share = self.fallback_share if self.sentence == "sop" else 0.0
-        if share <= FALLBACK_LIMIT:
+        """Warnings to the user: one if over 10 % of the rows for sentence order prediction hold a single sentence."""
+        share = float(np.mean(self.rows["fallback"]))
+        if self.sentence != "sop" or share <= 0.1:
             return []
         return [
             f"{share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
@@ -281,32 +263,22 @@ def plan_rows(
     }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = directory / f"plan-{split}-{sentence}-{max_length}-{digest}.npy"
-    if (rows := _cached(path)) is None:
+    rows = None
+    with contextlib.suppress(FileNotFoundError, ValueError, EOFError):  # missing or cut short
+        rows = np.load(path, mmap_mode="r")
+    if rows is None:
         directory.mkdir(parents=True, exist_ok=True)
-        _compute(corpus.split(split), split, packing, sentence, max_length, seed, path)
+        index = corpus.split(split)
+        if sentence != "none" and index.record.documents < 2:
+            raise CorpusError(
+                f"the {split} part of the corpus holds one document, but sentence pairs need two. Add documents, "
+                "separated by blank lines, or start again in a new directory with another --data.heldout, such as 0.1."
+            )
+        computed = np.fromiter(_rows(index, packing, sentence, max_length, seed), ROW)
+        with atomic.replacing(path) as temporary, open(temporary, "wb") as file:
+            np.save(file, computed)
         rows = np.load(path, mmap_mode="r")
     return RowPlan(rows=rows, sentence=sentence, max_length=max_length)
-
-
-def _cached(path: Path) -> np.ndarray | None:
-    """Return the saved rows, memory-mapped; None if they are missing or cut short."""
-    try:
-        return np.load(path, mmap_mode="r")
-    except (FileNotFoundError, ValueError, EOFError):
-        return None
-
-
-def _compute(
-    index: SplitIndex, split: Split, packing: Packing, sentence: Sentence, max_length: int, seed: int, path: Path
-) -> None:
-    if sentence != "none" and index.record.documents < 2:
-        raise CorpusError(
-            f"the {split} part of the corpus holds one document, but sentence pairs need two. Add documents, "
-            "separated by blank lines, or start again in a new directory with another --data.heldout, such as 0.1."
-        )
-    rows = np.fromiter(_rows(index, packing, sentence, max_length, seed), ROW)
-    with atomic.replacing(path) as temporary, open(temporary, "wb") as file:
-        np.save(file, rows)
 
 
 def _rows(index: SplitIndex, packing: Packing, sentence: Sentence, max_length: int, seed: int) -> Iterator[RowFields]:

@@ -161,7 +161,12 @@ class Batches:
         index = _samples(step, batch_size, rows)
         real = index < self.rows
         batch = self._make(np.zeros(len(index), np.int64), np.where(real, index, 0), self._masking)
-        return {name: _blank(name, array, real) for name, array in batch.items()}
+        for name, array in batch.items():
+            blank = np.where(real.reshape(-1, *(1,) * (array.ndim - 1)), array, 0).astype(array.dtype)
+            if name in ("input_ids", "attention_mask"):  # keep [CLS], so that every softmax covers a token
+                blank[:, 0] = array[:, 0]
+            batch[name] = blank
+        return batch
 
     def steps(self, batch_size: int) -> int:
         """Return the number of `sequential` batches; the last batch may be partly padding."""
@@ -208,21 +213,6 @@ class Batches:
 def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
     """Return the sample numbers of a batch, or of its `rows` only; samples are numbered over all steps."""
     return np.arange(step * batch_size, (step + 1) * batch_size)[slice(None) if rows is None else rows]
-
-
-def _blank(name: str, array: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """Return an array of a batch with its padding rows set to 0.
-
-    name: the array's name in the batch.
-    real: (B,) bool, False for padding rows.
-
-    Padding rows keep [CLS] and its attention mask, so that every softmax covers a token.
-    """
-    shape = (len(real),) + (1,) * (array.ndim - 1)
-    blank = np.where(real.reshape(shape), array, 0)
-    if name in ("input_ids", "attention_mask"):
-        blank[~real, 0] = array[~real, 0]
-    return blank.astype(array.dtype)
 
 
 def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) -> Iterator[T]:
