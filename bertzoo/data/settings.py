@@ -1,6 +1,7 @@
 """The [data] table of a config."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
-from bertzoo.data.sources.mixture import MIXTURE, MixturePart, check_mixture
+from bertzoo.data.sources.mixture import MIXTURE, MixturePart
 from bertzoo.data.tokenizers.tokenizer import TokenizerConfig, WordPiece
 
 
@@ -47,7 +48,11 @@ class Data:
                 f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must both be 1 or "
                 "more. Use a larger value."
             )
-        check_mixture(self.source, self.mixture)
+        if self.source == MIXTURE and not self.mixture:
+            raise ConfigError(f"source = {MIXTURE!r} has no parts. Give them as [[data.mixture]] tables.")
+        for name, count in Counter(part.source for part in self.mixture).items():
+            if count > 1:
+                raise ConfigError(f"the mixture names {name!r} twice. Give it once, with the sum of the weights.")
 
     @property
     def parts(self) -> tuple[MixturePart, ...]:

@@ -22,10 +22,7 @@ from pathlib import Path
 
 SOURCE = "embedded:python"
 PACKAGES = ("jax", "numpy", "scipy", "flax", "optax", "orbax", "matplotlib", "grain")
-SHORTEST_DOCSTRING = 80  # characters
 FEWEST_WORDS = 6
-FEWEST_PARAGRAPHS = 4
-PROSE_SHARE = 0.97
 
 _SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "__pycache__"}
 _MARKS = (
@@ -47,7 +44,7 @@ def documents() -> tuple[str, ...]:
     result = []
     for texts in itertools.chain(_topics(), map(_docstrings, _modules())):
         fresh = [p for text in texts for p in paragraphs(text) if not (p in seen or seen.add(p))]
-        if len(fresh) >= FEWEST_PARAGRAPHS:
+        if len(fresh) >= 4:
             result.append("\n".join(fresh))
     return tuple(result)
 
@@ -61,7 +58,12 @@ def paragraphs(text: str) -> Iterator[str]:
         for pattern, replacement in _MARKS:
             paragraph = pattern.sub(replacement, paragraph)
         paragraph = re.sub(r":+$", ":", paragraph.strip())
-        if _is_prose(paragraph):
+        if (
+            len(paragraph.split()) >= FEWEST_WORDS
+            and _START.match(paragraph)
+            and _END.search(paragraph)
+            and len(_NOT_PROSE.findall(paragraph)) <= (1 - 0.97) * len(paragraph)
+        ):
             yield paragraph
 
 
@@ -73,15 +75,6 @@ def module_paragraphs(path: Path) -> list[str]:
 def _indentation(line: str) -> int:
     """Return the indentation of a line, or -1 for a blank line or a heading's underline, which both end a paragraph."""
     return len(line) - len(line.lstrip()) if any(map(str.isalnum, line)) else -1
-
-
-def _is_prose(paragraph: str) -> bool:
-    return (
-        len(paragraph.split()) >= FEWEST_WORDS
-        and bool(_START.match(paragraph))
-        and bool(_END.search(paragraph))
-        and len(_NOT_PROSE.findall(paragraph)) <= (1 - PROSE_SHARE) * len(paragraph)
-    )
 
 
 def _modules() -> Iterator[Path]:
@@ -103,7 +96,7 @@ def _docstrings(path: Path) -> list[str]:
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):  # templates and files for other Pythons
         return []
-    return [text for text in _of_node(tree) if len(text) > SHORTEST_DOCSTRING]
+    return [text for text in _of_node(tree) if len(text) > 80]
 
 
 def _of_node(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:

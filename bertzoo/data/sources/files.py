@@ -81,10 +81,13 @@ def find_files(name: str) -> list[SourceFile]:
     files = _remote_files(name) if is_url(name) else _local_files(name)
     if files is None:
         raise CorpusError(f"the source file {name} does not exist. Correct the path in data.source.")
+    if not files:
+        raise CorpusError(f"no file matches the pattern {name}. Correct it in data.source.")
     return files
 
 
 def _local_files(name: str) -> list[SourceFile] | None:
+    """Return the files of a path, directory or glob; None for a path that does not exist."""
     path = Path(name).expanduser()
     if (path / _SPLITS).is_file():
         splits = read_json(path / _SPLITS, {"splits": [str]})["splits"]
@@ -103,8 +106,8 @@ def _local_files(name: str) -> list[SourceFile] | None:
         return [SourceFile(str(path))]
     if not glob.has_magic(name):
         return None
-    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
-    return _matches(name, [SourceFile(str(match)) for match in matches if match.is_file()])
+    matches = sorted(map(Path, glob.glob(str(path), recursive=True)))
+    return [SourceFile(str(match)) for match in matches if match.is_file()]
 
 
 def _remote_files(name: str) -> list[SourceFile] | None:
@@ -129,7 +132,7 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         if not glob.has_magic(path):
             return None
         entries = system.glob(path, detail=True).items()
-        return _matches(name, source_files([path for path, info in entries if info["type"] == "file"]))
+        return source_files([path for path, info in entries if info["type"] == "file"])
 
 
 def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
@@ -140,9 +143,3 @@ def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
             f"the directory {name} holds no file with a known suffix: bertzoo reads {READ}. Rename them, or use a glob."
         )
     return text
-
-
-def _matches(name: str, files: list[SourceFile]) -> list[SourceFile]:
-    if not files:
-        raise CorpusError(f"no file matches the pattern {name}. Correct it in data.source.")
-    return files

@@ -34,12 +34,3 @@ class MixturePart:
     def shares(self) -> list[float]:
         """The share of the documents that each pass over the source takes: [1, 1, 0.5] for weight 2.5."""
         return [min(1.0, self.weight - done) for done in range(math.ceil(self.weight))]
-
-
-def check_mixture(source: str, mixture: tuple[MixturePart, ...]) -> None:
-    """Raise ConfigError for a mixture without parts or with one source twice."""
-    if source == MIXTURE and not mixture:
-        raise ConfigError(f"source = {MIXTURE!r} has no parts. Give them as [[data.mixture]] tables.")
-    for index, part in enumerate(mixture):
-        if part.source in [other.source for other in mixture[:index]]:
-            raise ConfigError(f"the mixture names {part.source!r} twice. Give it once, with the sum of the weights.")

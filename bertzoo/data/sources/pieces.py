@@ -74,7 +74,7 @@ def check_sources(parts: Sequence[MixturePart]) -> None:
     """Raise CorpusError if a source of `parts` is missing or empty, or its first document cannot be read."""
     sources = [origins(part.source, part.text_field) for part in parts]
     for files in sources:
-        next(iter(files[0].documents()), None)
+        next(files[0].documents(), None)
 
 
 def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
@@ -108,8 +108,7 @@ def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int
 def origins(source: str, text_field: str) -> list[Origin]:
     """Return the Origins of the comma-separated names in `source`, in their order.
 
-    A name stands for files, for ranges of a data set or for Python's documentation. Raises CorpusError if a name is
-    empty, names no text, or repeats a file or a data set.
+    Raises CorpusError if a name is empty, names no text, or repeats a file or a data set.
     """
     names = [part.strip() for part in source.split(",")]
     if not all(names):
@@ -128,19 +127,15 @@ def origins(source: str, text_field: str) -> list[Origin]:
 def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
     """Yield the address and the Origin of each file, or range of a data set, that `name` stands for."""
     if name == embedded.SOURCE:
-        yield name, Origin(name, _embedded_documents)
+        yield name, Origin(name, lambda: iter(embedded.documents()))
     elif name.startswith("embedded:"):
         raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded source.")
     elif name.startswith(tfds.PREFIX):
-        for part in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
-            yield part.name, Origin(part.name, part.documents)
+        for part, documents in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
+            yield part, Origin(part, documents)
     else:
         for file in find_files(name):
             yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field))
-
-
-def _embedded_documents() -> Iterator[str]:
-    return iter(embedded.documents())
 
 
 def _file_documents(file: SourceFile, text_field: str) -> Iterator[str]:

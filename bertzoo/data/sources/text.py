@@ -1,6 +1,5 @@
 """Read the documents of a text, JSON-lines, Parquet or Arrow file; the first two may be compressed."""
 
-import contextlib
 import functools
 import gzip
 import io
@@ -19,7 +18,6 @@ LONGEST = 16 << 20  # characters of a document, and bytes of a line or of blank 
 _DECODER = 192 << 20  # bytes that an .xz file may require; `xz -9` requires 65 MB
 # Blank lines in one match, so that a compressed gigabyte of them takes seconds.
 _LINE = re.compile(rb"\s*\n|[^\n]+\n")
-_DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 _ROWS = 64  # rows decoded at once
 _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row group
 
@@ -51,31 +49,24 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
     for number, line in _lines(file):
         if not line:
             continue
+        record = damage = None
         try:
             record = parse_json(line, object)
         except DocumentError as error:
-            _check_first_line(file, number, None)
+            damage = error
+        # Every line of C4's .json files is an object. Other .json files often hold one value over several lines.
+        if file.kind == ".json" and number == 1 and not isinstance(record, dict):
+            raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
+        if damage:
             raise CorpusError(
-                f"{file} line {number} cannot be read as JSON: {error}. Correct or remove the line."
-            ) from error
-        _check_first_line(file, number, record)
+                f"{file} line {number} cannot be read as JSON: {damage}. Correct or remove the line."
+            ) from damage
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise CorpusError(
                 f"{file} line {number} has no text in the field {text_field!r}. Set text_field to the field of text."
             )
         yield record_document(text, f"{file} line {number}")
-
-
-def _check_first_line(file: SourceFile, number: int, record: object) -> None:
-    """Raise CorpusError if the first line of a .json file is not a JSON object; ignores other lines and suffixes.
-
-    number, record: number and parsed content of the line.
-
-    Every line of C4's .json files is an object. Other .json files often hold one value over several lines.
-    """
-    if file.kind == ".json" and number == 1 and not isinstance(record, dict):
-        raise CorpusError(f"{file} has no JSON object on its first line. Write one object per line.")
 
 
 def record_document(text: str, place: str) -> str:
@@ -139,34 +130,29 @@ def _decode(file: SourceFile, number: int, line: bytes) -> str:
 
 
 def _chunks(file: SourceFile) -> Iterator[bytes]:
-    with file.open() as raw, _decompression_errors(file):
+    """Yield the decompressed contents of a file; raises CorpusError if it is empty or cannot be decompressed."""
+    damage: tuple[type[Exception], ...] = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
+    with file.open() as raw:
         if not raw.read(1):
             raise CorpusError(f"{file} is empty. Remove it from the source or fill it.")
         raw.seek(0)
         if file.compression == ".zst":
             with needs_extra(str(file), "zstd"):
                 import zstandard
-            try:
-                yield from _frames(raw, zstandard.ZstdDecompressor().decompressobj)
-            except zstandard.ZstdError as error:
-                raise EOFError(str(error)) from error  # one of _DAMAGE
+            damage += (zstandard.ZstdError,)
+            chunks = _frames(raw, zstandard.ZstdDecompressor().decompressobj)
         elif file.compression == ".xz":
-            yield from _frames(raw, functools.partial(lzma.LZMADecompressor, memlimit=_DECODER))
+            chunks = _frames(raw, functools.partial(lzma.LZMADecompressor, memlimit=_DECODER))
         else:
-            with gzip.open(raw, "rb") if file.compression else contextlib.nullcontext(raw) as stream:
-                while chunk := stream.read(1 << 20):
-                    yield chunk
-
-
-@contextlib.contextmanager
-def _decompression_errors(file: SourceFile) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as error:
-        raise CorpusError(
-            f"{file} cannot be decompressed ({error}): it is damaged, cut short, or needs too much memory. Download or "
-            "compress it again, or leave it out."
-        ) from error
+            stream = gzip.GzipFile(fileobj=raw, mode="rb") if file.compression else raw
+            chunks = iter(lambda: stream.read(1 << 20), b"")
+        try:
+            yield from chunks
+        except damage as error:
+            raise CorpusError(
+                f"{file} cannot be decompressed ({error}): it is damaged, cut short, or needs too much memory. "
+                "Download or compress it again, or leave it out."
+            ) from error
 
 
 def _frames(file: BinaryIO, decompressor: Callable[[], Any]) -> Iterator[bytes]:
@@ -202,11 +188,18 @@ def table_documents(file: SourceFile, text_field: str) -> Iterator[str]:
                 raw.seek(0)
                 table = pyarrow.ipc.open_file(raw) if footer else pyarrow.ipc.open_stream(raw)
                 whole = map(table.get_batch, range(table.num_record_batches)) if footer else table
-                schema, batches = table.schema, (part for batch in whole for part in _parts(batch))
+                # The file's writer chose the size of its batches.
+                parts = (part.slice(start, _ROWS) for part in whole for start in range(0, len(part), _ROWS))
+                schema, batches = table.schema, parts
             else:
                 table = pyarrow.parquet.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
                 schema, batches = table.schema_arrow, table.iter_batches(_ROWS, columns=[text_field], use_threads=False)
-            _check_column(file, schema, text_field)
+            if text_field not in schema.names:
+                raise CorpusError(
+                    f"{file} has no column {text_field!r}. Set text_field to one of {', '.join(schema.names)}."
+                )
+            if (kind := str(schema.field(text_field).type)) not in ("string", "large_string", "string_view"):
+                raise CorpusError(f"{file} has {kind} in the column {text_field!r}, not text. Set text_field.")
             row = 0
             for batch in batches:
                 for text in batch.column(text_field).to_pylist():
@@ -220,17 +213,3 @@ def table_documents(file: SourceFile, text_field: str) -> Iterator[str]:
                 f"{file} is no whole {'Arrow' if file.name.endswith('.arrow') else 'Parquet'} file: {reason}. "
                 "Download it again, or leave it out."
             ) from error
-
-
-def _parts(batch) -> Iterator:
-    """Cut a batch of an Arrow file, whose writer chose its size, into batches of _ROWS rows."""
-    return (batch.slice(start, _ROWS) for start in range(0, len(batch), _ROWS))
-
-
-def _check_column(file: SourceFile, schema, text_field: str) -> None:
-    if text_field not in schema.names:
-        raise CorpusError(f"{file} has no column {text_field!r}. Set text_field to one of {', '.join(schema.names)}.")
-    if str(schema.field(text_field).type) not in ("string", "large_string", "string_view"):
-        raise CorpusError(
-            f"{file} has {schema.field(text_field).type} in the column {text_field!r}, not text. Set text_field."
-        )

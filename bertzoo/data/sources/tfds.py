@@ -1,8 +1,8 @@
 """Read the documents of a data set prepared by TensorFlow Datasets, by index and without TensorFlow."""
 
+import functools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bertzoo.core.errors import CorpusError, needs_extra
@@ -15,53 +15,35 @@ _NAME = re.compile(r"\w+(/[\w.-]+)?(:\d[\d.*]*)?")
 ROWS = 1 << 17  # examples in one range
 
 
-@dataclass(frozen=True)
-class Range:
-    """The examples [start, stop) of a data set, which pieces.py reads like a file of text.
-
-    dataset: `NAME[/CONFIG][:VERSION]`.
-    text_field: the feature with the text.
-    """
-
-    dataset: str
-    text_field: str
-    start: int
-    stop: int
-
-    @property
-    def name(self) -> str:
-        """The range's name in messages."""
-        return f"{PREFIX}{self.dataset}[{self.start}:{self.stop}]"
-
-    def documents(self) -> Iterator[str]:
-        """Yield the texts of the feature `text_field`; raises CorpusError naming an example without text."""
-        examples = open_split(self.dataset)
-        for index in range(self.start, self.stop):
-            place, example = f"{PREFIX}{self.dataset}[{index}]", examples[index]
-            text = example.get(self.text_field)
-            if isinstance(text, bytes):
-                try:
-                    text = text.decode()
-                except UnicodeDecodeError as error:
-                    raise CorpusError(
-                        f"{place} is not UTF-8 text: {error.reason}. Name another field in text_field."
-                    ) from error
-            if not isinstance(text, str):
-                raise CorpusError(
-                    f"{place} has no text in {self.text_field!r}. Set text_field to one of {', '.join(example)}."
-                )
-            yield record_document(text, place)
-
-
-def ranges(dataset: str, text_field: str) -> list[Range]:
-    """Cut the training split of a data set, `NAME[/CONFIG][:VERSION]`, into ranges of ROWS examples.
+def ranges(dataset: str, text_field: str) -> Iterator[tuple[str, Callable[[], Iterator[str]]]]:
+    """Yield name and reader of each range of ROWS examples in the training split of `NAME[/CONFIG][:VERSION]`.
 
     Raises CorpusError as `open_split` does, or if the split is empty.
     """
     count = len(open_split(dataset))
     if not count:
         raise CorpusError(f"{PREFIX}{dataset} has no examples in the split {SPLIT}. Name a data set with examples.")
-    return [Range(dataset, text_field, start, min(start + ROWS, count)) for start in range(0, count, ROWS)]
+    for start in range(0, count, ROWS):
+        stop = min(start + ROWS, count)
+        yield f"{PREFIX}{dataset}[{start}:{stop}]", functools.partial(_documents, dataset, text_field, start, stop)
+
+
+def _documents(dataset: str, text_field: str, start: int, stop: int) -> Iterator[str]:
+    """Yield the texts of the feature `text_field`; raises CorpusError naming an example without text."""
+    examples = open_split(dataset)
+    for index in range(start, stop):
+        place, example = f"{PREFIX}{dataset}[{index}]", examples[index]
+        text = example.get(text_field)
+        if isinstance(text, bytes):
+            try:
+                text = text.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(
+                    f"{place} is not UTF-8 text: {error.reason}. Name another field in text_field."
+                ) from error
+        if not isinstance(text, str):
+            raise CorpusError(f"{place} has no text in {text_field!r}. Set text_field to one of {', '.join(example)}.")
+        yield record_document(text, place)
 
 
 def open_split(dataset: str) -> Any:
