@@ -171,8 +171,13 @@ class SentencePieceTokenizer(Tokenizer):
     def _offsets(self, pieces: Any, text: str, sources: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids (n,) of `pieces` of the normalised `text`, and their offsets (n,2) in the original text.
 
-        sources: span in the original text of each character of `text`.
+        sources: span in the original text of each character of `text`. A piece that only marks the beginning of a word
+        gets an empty span before the word. If a character, such as a ligature, becomes several pieces, the library
+        assigns it to the last of these.
         """
+        length = sources[-1][1] if sources else 0
+        starts = [*(first for first, _ in sources), length]
+        ends = [0, *(last for _, last in sources)]
         characters = np.cumsum([0, *(len(character.encode()) for character in text)])  # the library counts bytes
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
@@ -182,9 +187,9 @@ class SentencePieceTokenizer(Tokenizer):
             for place, part in enumerate(parts):
                 rest = sum(len(self._entries[later].lstrip(_SPACE)) for later in parts[place + 1 :])
                 ids.append(part)
-                offsets.append((start, end - rest))
+                offsets.append((starts[start], max(starts[start], ends[end - rest])))
                 start = end - rest
-        return np.array(ids, np.int32), np.array(_source_offsets(offsets, sources), np.int32).reshape(-1, 2)
+        return np.array(ids, np.int32), np.array(offsets, np.int32).reshape(-1, 2)
 
     def _split(self, ids: list[int]) -> list[int]:
         """Replace the id of a piece such as "19," by the ids of "19" and of ",", as ALBERT's encode_pieces does."""
@@ -201,18 +206,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self._entries[int(index)] for index in ids).replace(_SPACE, " ").strip()
-
-
-def _source_offsets(offsets: list[tuple[int, int]], sources: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Convert offsets in the normalised text to offsets in the original text.
-
-    sources: as in `_offsets`. A piece that only marks the beginning of a word gets an empty span before the word. If a
-    character, such as a ligature, becomes several pieces, the library assigns it to the last of these.
-    """
-    length = sources[-1][1] if sources else 0
-    starts = [first for first, _ in sources] + [length]
-    ends = [0] + [last for _, last in sources]
-    return [(starts[start], max(starts[start], ends[end])) for start, end in offsets]
 
 
 def ends_in_number_and_comma(piece: str) -> bool:

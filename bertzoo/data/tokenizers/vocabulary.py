@@ -53,19 +53,14 @@ class Tokenizer(ABC):
         """Raise CorpusError naming `origin` if the vocabulary is too large for the config or lacks a special token."""
         check_size(len(entries), config.vocab_size, origin)
         self.config, self.contents, self._entries = config, contents, entries
-        self.specials = self._find_specials(origin)
         self.continuation = np.array([self._continues(entry) for entry in entries])
-
-    def _find_specials(self, origin: str) -> Specials:
-        ids = {entry: index for index, entry in enumerate(self._entries)}
-        special_ids = {
-            field: next((ids[name] for name in names if name in ids), None) for field, names in self.spellings.items()
-        }
-        if missing := [self.spellings[field][0] for field, index in special_ids.items() if index is None]:
+        ids = {entry: index for index, entry in enumerate(entries)}
+        spellings = {field: [name for name in names if name in ids] for field, names in self.spellings.items()}
+        if missing := [self.spellings[field][0] for field, names in spellings.items() if not names]:
             raise CorpusError(
                 f"the vocabulary {origin} has no {', '.join(missing)}. Add these entries or train a new vocabulary."
             )
-        return Specials(**special_ids)  # pyright: ignore[reportArgumentType] (none is None)
+        self.specials = Specials(**{field: ids[names[0]] for field, names in spellings.items()})
 
     @property
     def vocab_size(self) -> int:
@@ -218,7 +213,7 @@ def check_unknown(share: float, place: str, inherited: bool = False) -> None:
         )
         raise CorpusError(f"{describe_unknown(share, place)} (limit: {UNKNOWN_ERROR:.0%}). {mend}")
     if share > UNKNOWN_WARNING:
-        _LOG.warning(f"{describe_unknown(share, place)}")
+        _LOG.warning(describe_unknown(share, place))
 
 
 def check_size(size: int, limit: int, origin: str) -> None:

@@ -44,11 +44,18 @@ class WordPiece:
 
     def load(self) -> "WordPieceTokenizer":
         """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
-        return WordPieceTokenizer(self, read_entries(self.path), self.path)
+        try:
+            entries = vocabulary_file(self.path).read_bytes().decode().rstrip("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"the vocabulary {self.path} is not UTF-8 text: {error.reason}. Convert it to UTF-8."
+            ) from error
+        if entries[0].endswith("\r"):  # a file of Windows
+            entries = [entry.removesuffix("\r") for entry in entries]
+        return WordPieceTokenizer(self, entries, self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
-
 
         The library orders the characters inside words by a hash table. This order differs between runs and decides
         between candidates of equal count. So a first pass collects these characters, and a second pass trains with a
@@ -76,18 +83,6 @@ class WordPiece:
 
 def _parts(texts: Iterator[str]) -> Iterator[str]:
     return (part for text in texts for part in cut(_LONG.sub(" ", text)))
-
-
-def read_entries(path: str) -> list[str]:
-    """Return the lines of a vocab.txt; if the first line ends in a carriage return, strip one from every line.
-
-    Raises CorpusError if the file is missing, too large or not UTF-8.
-    """
-    try:
-        entries = vocabulary_file(path).read_bytes().decode().rstrip("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"the vocabulary {path} is not UTF-8 text: {error.reason}. Convert it to UTF-8.") from error
-    return [entry.removesuffix("\r") for entry in entries] if entries[0].endswith("\r") else entries
 
 
 class WordPieceTokenizer(LibraryTokenizer):
