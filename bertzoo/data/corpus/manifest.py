@@ -20,7 +20,6 @@ from bertzoo.data.tokenizers import tokenizer
 FORMAT = 1
 NAME = "manifest.json"
 SETTINGS = "settings.json"  # file with the settings of the corpus; written first
-_UNHASHED = ("hash", "usage")  # keys that the hash does not cover
 _SPLIT = {
     "documents": int,
     "sentences": int,
@@ -29,7 +28,6 @@ _SPLIT = {
     "document_index": FILE,
     "shards": [SHARD],
 }
-_SIDECAR = {"text_sha256": str, "part": int, "documents": int, "shards": {str: SHARD}, "dropped": {str: int}}
 _MANIFEST = {
     "hash": str,
     "settings": {"format": int},
@@ -144,7 +142,7 @@ def _split_record(raw: dict[str, Any], usage: dict[str, int]) -> SplitRecord:
 
 
 def _hash(raw: dict[str, Any]) -> str:
-    contents = {name: value for name, value in raw.items() if name not in _UNHASHED}
+    contents = {name: value for name, value in raw.items() if name not in ("hash", "usage")}
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
@@ -188,7 +186,8 @@ def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
 
     destination: the corpus's directory, for the advice in the error.
     """
-    return read_json(sidecar, _SIDECAR, f"Delete {destination} and tokenise again.")
+    pattern = {"text_sha256": str, "part": int, "documents": int, "shards": {str: SHARD}, "dropped": {str: int}}
+    return read_json(sidecar, pattern, f"Delete {destination} and tokenise again.")
 
 
 def write_manifest(
@@ -222,19 +221,14 @@ def write_manifest(
     description = {"vocab_size": vocabulary.vocab_size, "sha256": tokenizer.fingerprint(directory)}
     raw = {"settings": settings, "tokenizer": description, "splits": splits, "dropped": dict(dropped)}
     if len(parts) > 1:
-        raw["parts"] = [_count_part(part, index, sidecars) for index, part in enumerate(parts)]
+        raw["parts"] = []
+        for index, part in enumerate(parts):
+            own = [sidecar for sidecar in sidecars if sidecar["part"] == index]
+            documents = sum(sidecar["documents"] for sidecar in own)  # those that the mixture repeats count each time
+            tokens = sum(record["tokens"] for sidecar in own for record in sidecar["shards"].values())
+            entry = {"source": part.source, "weight": part.weight, "documents": documents, "tokens": tokens}
+            raw["parts"].append(entry)
     atomic.write_json(destination / NAME, {"hash": _hash(raw), **raw, "usage": usage})
-
-
-def _count_part(part: MixturePart, index: int, sidecars: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the manifest's entry for part `index` of a mixture: source, weight, and numbers of documents and tokens.
-
-    A document that the mixture repeats is counted each time.
-    """
-    pieces = [sidecar for sidecar in sidecars if sidecar["part"] == index]
-    tokens = sum(shards["tokens"] for piece in pieces for shards in piece["shards"].values())
-    documents = sum(piece["documents"] for piece in pieces)
-    return {"source": part.source, "weight": part.weight, "documents": documents, "tokens": tokens}
 
 
 def _join_split(
@@ -268,10 +262,7 @@ def _join_split(
 
 
 def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the index of each document's first sentence and, last, the number of all sentences.
-
-    counts: arrays with the number of sentences of each document.
-    """
+    """Yield the index of each document's first sentence and, last, the number of all sentences, from their `counts`."""
     total = 0
     yield np.zeros(1, np.int64)
     for part in counts:

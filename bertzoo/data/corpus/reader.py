@@ -94,9 +94,9 @@ class Corpus:
             )
         local = starts - blocks.first_token[shards]
         first = blocks.first_block[shards] + local // BLOCK
-        spanned = int(np.max((local % BLOCK + np.maximum(lengths, 1) - 1) // BLOCK, initial=0)) + 1
-        last = first + (local % BLOCK + np.maximum(lengths, 1) - 1) // BLOCK
-        needed = np.unique(np.minimum(first[:, None] + np.arange(spanned), last[:, None]))
+        further = (local % BLOCK + np.maximum(lengths, 1) - 1) // BLOCK  # blocks of each range after its first
+        columns = np.arange(int(further.max(initial=0)) + 1)
+        needed = np.unique(first[:, None] + np.minimum(columns, further[:, None]))
         flat = blocks.read(needed).reshape(-1)
         # The blocks of one range are neighbours in `needed`, so its tokens are neighbours in `flat`.
         begin = np.searchsorted(needed, first) * BLOCK + local % BLOCK
@@ -129,9 +129,6 @@ class UnigramEntropy:
     """Losses of two unigram models on the held-out tokens, in nats per token: baselines for a model's loss.
 
     [PAD], [CLS], [SEP] and [MASK] are not counted.
-
-    entropy: loss of the best unigram model, which has the frequencies of the held-out tokens.
-    cross_entropy: loss of the model that has the frequencies of the training tokens.
     """
 
     entropy: float  # entropy of the held-out distribution: the least loss that any fixed distribution can have

@@ -19,7 +19,6 @@ _OPTIONS = "group_size:1,zstd:1"  # one record per chunk, so that a random read 
 # ArrayRecord reads a list of blocks with a pool of threads, which is slower for short lists. On one core: 35,000
 # blocks/s in lists of 50, 65,000 one by one, 85,000 in lists of 300.
 _SHORT_LIST = 200
-_OTHER_FILES = 512  # open files reserved for the rest of a run, such as checkpoints
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 FILE = {"file": str, "bytes": int, "sha256": str}  # a FileRecord in JSON, as a pattern of core/documents
@@ -88,23 +87,11 @@ def write_shard(path: Path, tokens: np.ndarray) -> None:
         raise
 
 
-def _allow_open_files(needed: int, directory: Path) -> None:
-    """Increase the process's limit of open files to `needed`.
-
-    Raises CorpusError if that exceeds the hard limit. directory: the corpus, for the error.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
-        raise CorpusError(
-            f"{directory} needs {needed:,} open files for its shards, but the limit is {hard:,}. Tokenise with a "
-            "larger piece_bytes or raise `ulimit -Hn`."
-        )
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
 class Blocks:
-    """Random access to the blocks of BLOCK tokens in several shards; blocks are numbered over all shards."""
+    """Random access to the blocks of BLOCK tokens in several shards; blocks are numbered over all shards.
+
+    The constructor increases the limit of open files; it raises CorpusError if the hard limit is too low.
+    """
 
     def __init__(self, directory: Path, shards: Sequence[ShardRecord], dtype: np.dtype):
         self._directory, self._shards, self._dtype = directory, shards, dtype
@@ -112,7 +99,15 @@ class Blocks:
         self.first_block = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.first_token = np.concatenate([[0], np.cumsum([shard.tokens for shard in shards])]).astype(np.int64)
         self._readers: dict[int, ArrayRecordReader] = {}
-        _allow_open_files(len(shards) + _OTHER_FILES, directory)
+        needed = len(shards) + 512  # some for the rest of a run, such as checkpoints
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if resource.RLIM_INFINITY not in (soft, hard) and hard < needed:
+            raise CorpusError(
+                f"{directory} needs {needed:,} open files for its shards, but the limit is {hard:,}. Tokenise with a "
+                "larger piece_bytes or raise `ulimit -Hn`."
+            )
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
     def read(self, blocks: np.ndarray) -> np.ndarray:
         """Return the tokens of blocks, (N, BLOCK); a shard's last block may be shorter and is padded with 0.

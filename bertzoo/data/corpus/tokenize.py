@@ -16,7 +16,7 @@ import shutil
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +97,13 @@ def tokenize(
     if not (destination / SETTINGS).exists():
         _check_text(data, vocabulary)  # first, so that a failed command leaves the destination empty
     destination.mkdir(parents=True, exist_ok=True)
-    _claim(destination, settings)
+    path = destination / SETTINGS
+    if path.exists():
+        check_same_settings(settings, path.read_bytes(), str(destination))
+    elif any(entry.name != f"{SETTINGS}.tmp" for entry in destination.iterdir()):  # left by a killed first write
+        raise CorpusError(f"{destination} is not empty and holds no tokenised corpus. Choose another destination.")
+    else:
+        atomic.write_json(path, settings)
     if not (destination / NAME).exists():
         (destination / PIECES).mkdir(exist_ok=True)
         for unfinished in destination.glob("*-[0-9]*.array_record.tmp"):  # a rerun replaces other temporary files
@@ -166,17 +172,6 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
     return {"format": FORMAT, **settings}
 
 
-def _claim(destination: Path, settings: dict[str, object]) -> None:
-    """Write settings.json into an empty directory, or check that the directory has the same settings."""
-    path = destination / SETTINGS
-    if path.exists():
-        check_same_settings(settings, path.read_bytes(), str(destination))
-    elif any(entry.name != f"{SETTINGS}.tmp" for entry in destination.iterdir()):  # left by a killed first write
-        raise CorpusError(f"{destination} is not empty and holds no tokenised corpus. Choose another destination.")
-    else:
-        atomic.write_json(path, settings)
-
-
 def _training_texts(data: Data) -> Iterator[str]:
     """Yield documents to train a vocabulary on: the first documents of every source, about TRAIN_BYTES bytes in all.
 
@@ -226,15 +221,6 @@ def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Prog
     return count
 
 
-@dataclass
-class _SplitPart:
-    """The documents of a piece that belong to one split."""
-
-    tokens: list[np.ndarray] = field(default_factory=list)  # of each document
-    sentences: list[np.ndarray] = field(default_factory=list)  # tokens of each sentence, by document
-    documents: list[int] = field(default_factory=list)  # sentences of each document
-
-
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
     """Write a piece's shards and indexes, then the JSON file that marks the piece as finished.
 
@@ -242,7 +228,8 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
     """
     directory = destination / "tokenizer"
     encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
-    parts = {split: _SplitPart() for split in shard.SPLITS}
+    # Of each document of a split: its tokens, and the number of tokens of each sentence.
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {split: [] for split in shard.SPLITS}
     dropped = Counter(duplicate=len(repeated), short=0, empty_sentences=0, left_out=piece.left_out)
     for position, document in enumerate(piece.documents):
         if position in repeated:
@@ -253,19 +240,16 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
         if len(tokens) < data.minimum_tokens:
             dropped["short"] += 1
             continue
-        part = parts["heldout" if is_heldout(document, data.heldout) else "train"]
-        part.tokens.append(tokens)
-        part.sentences.append(filled)
-        part.documents.append(len(filled))
+        parts["heldout" if is_heldout(document, data.heldout) else "train"].append((tokens, filled))
     shards = {
         split: _write_part(part, split, piece.index, encoder.vocab_size, destination)
         for split, part in parts.items()
-        if part.tokens
+        if part
     }
     sidecar = {
         "text_sha256": piece.sha256,
         "part": piece.part,
-        "documents": sum(len(part.documents) for part in parts.values()),
+        "documents": sum(map(len, parts.values())),
         "shards": shards,
         "dropped": dict(dropped),
     }
@@ -306,14 +290,16 @@ def _encode(document: str, data: Data, encoder: Tokenizer) -> tuple[np.ndarray, 
     return np.concatenate(tokens), np.concatenate(lengths)
 
 
-def _write_part(part: _SplitPart, split: str, index: int, vocab_size: int, destination: Path) -> dict[str, object]:
-    tokens = np.concatenate(part.tokens)
+def _write_part(
+    part: list[tuple[np.ndarray, np.ndarray]], split: str, index: int, vocab_size: int, destination: Path
+) -> dict[str, object]:
+    tokens, sentences = (np.concatenate(arrays) for arrays in zip(*part, strict=True))
     path = destination / f"{split}-{index:05d}.array_record"
     shard.write_shard(path, tokens)
     steps = range(0, len(tokens), 1 << 20)  # bincount copies to int64
     entries = sum(np.bincount(tokens[i : i + steps.step], minlength=vocab_size) for i in steps)
-    sentences = np.concatenate(part.sentences)
-    for name, counts in (("sentences", sentences), ("documents", part.documents), ("entries", entries)):
+    documents = [len(lengths) for _, lengths in part]
+    for name, counts in (("sentences", sentences), ("documents", documents), ("entries", entries)):
         buffer = io.BytesIO()
         np.save(buffer, np.asarray(counts, np.int32))
         atomic.write_bytes(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
