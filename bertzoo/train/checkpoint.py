@@ -6,12 +6,13 @@ import errno
 import itertools
 import json
 import logging
+import operator
 import os
 import re
 import textwrap
-import threading
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import CheckpointError, SaveError
 from bertzoo.core.paths import is_url, place
 from bertzoo.train import contents, hosts
+from bertzoo.train.contents import DamagedCheckpoint
 from bertzoo.train.state import State, named
 
 COMMITTED = "commit_success.txt"  # orbax's marker of a complete checkpoint
@@ -48,10 +50,6 @@ def steps_in(directory: Path) -> list[int]:
     if is_url(str(directory)):
         paths = [path for path in paths if (path / COMMITTED).exists()]
     return sorted(int(path.name) for path in paths)
-
-
-class DamagedCheckpoint(CheckpointError):
-    """A checkpoint that fails its checksums or, without a manifest, cannot be read."""
 
 
 def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | int = "latest") -> Path:
@@ -111,20 +109,30 @@ def restore_state(checkpoint: Path, abstract: State) -> State:
     Raises DamagedCheckpoint, or CheckpointError if the checkpoint is of another model or optimiser.
     """
     params, training = items_of(abstract)
-    items = {"params": params, TRAINING: training}
-    sealed = hosts.share(f"verifying {checkpoint}", lambda: _verify(checkpoint))
+
+    def verify() -> bool | str:
+        try:
+            return contents.verify(checkpoint)
+        except DamagedCheckpoint as error:
+            return str(error)
+
+    sealed = hosts.share(f"verifying {checkpoint}", verify)
     if isinstance(sealed, str):
         raise DamagedCheckpoint(sealed)
-    restored, failure = None, None
+    restored, failure, message = None, None, None
     try:
-        restored = _restore_items(checkpoint, items, sealed, ocp.options.MultiprocessingOptions())
+        options = ocp.options.MultiprocessingOptions()
+        restored = _restore_items(checkpoint, {"params": params, TRAINING: training}, sealed, options)
     except CheckpointError as error:
-        failure = error
-    if failure := _failure_of_any(failure):
-        raise failure
+        failure, message = error, [isinstance(error, DamagedCheckpoint), str(error)]
+    # All processes raise the same error, a DamagedCheckpoint only if none has an error of another type.
+    messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))
+    if failures := sorted(filter(None, (parse_json(message, object) for message in messages))):
+        damaged, message = failures[0]
+        raise (DamagedCheckpoint if damaged else CheckpointError)(message) from failure
     assert restored is not None
     if (step := int(restored[TRAINING]["step"])) != int(checkpoint.name):
-        raise DamagedCheckpoint(str(contents.another_step(checkpoint, step)))
+        raise contents.another_step(checkpoint, step)
     return State(params=restored["params"], **restored[TRAINING])
 
 
@@ -137,61 +145,23 @@ def restore_params(
     missing, damaged or of another model.
     """
     checkpoint = find_checkpoint(directory, which)
-    sealed = _verify(checkpoint, unread=TRAINING)
-    if isinstance(sealed, str):
-        raise DamagedCheckpoint(sealed)
-    _check_before(checkpoint, abstract_params)
+    sealed = contents.verify(checkpoint, unread=TRAINING)
+    stored, step = None, int(checkpoint.name)
+    with contextlib.suppress(Exception):  # orbax and tensorstore raise many types for damage, which is found later
+        stored = contents.stored_arrays(checkpoint / "params", [])
+    with contextlib.suppress(Exception):  # its item "training" is damaged or was not copied, but is not needed
+        step = step if is_url(str(checkpoint)) else contents.read_number(checkpoint, "step")
+    if stored is not None:  # orbax would reject another model too, but TensorStore would print log lines before
+        _check_arrays(checkpoint, abstract_params, stored)
+    if step != int(checkpoint.name):
+        raise contents.another_step(checkpoint, step)
     options = ocp.options.MultiprocessingOptions()
     if not hosts.alone():
         process = jax.process_index()
         options = ocp.options.MultiprocessingOptions(
             primary_host=None, active_processes={process}, barrier_sync_key_prefix=f"process-{process}"
         )
-    return _restore_items(checkpoint, {"params": abstract_params}, sealed, options)["params"], int(checkpoint.name)
-
-
-def _check_before(checkpoint: Path, abstract_params: Any) -> None:
-    """Raise CheckpointError if a checkpoint is of another model or step; ignore damage, which orbax finds later.
-
-    orbax would reject another model too, but TensorStore would print log lines before the error.
-    """
-    stored = None
-    with contextlib.suppress(Exception):  # orbax and tensorstore raise many types for a damaged file
-        stored = contents.stored_arrays(checkpoint / "params", [])
-    if stored is not None:
-        _check_arrays(checkpoint, abstract_params, stored)
-    try:
-        if not is_url(str(checkpoint)):
-            contents.check_step(checkpoint)
-    except CheckpointError:
-        raise
-    except Exception:  # its item "training" is damaged or was not copied, but is not needed
-        return
-
-
-def _verify(checkpoint: Path, unread: str | None = None) -> bool | str:
-    """Return True if a checkpoint matches its manifest, False if there is no manifest, an error message if they differ.
-
-    unread: as in `contents.verify`.
-    """
-    try:
-        return contents.verify(checkpoint, unread=unread)
-    except CheckpointError as error:
-        return str(error)
-
-
-def _failure_of_any(failure: CheckpointError | None) -> CheckpointError | None:
-    """Return the error that all processes raise if one has failed, else None; failure: this process's error.
-
-    The result is a DamagedCheckpoint only if no process has an error of another type.
-    """
-    message = None if failure is None else [isinstance(failure, DamagedCheckpoint), str(failure)]
-    messages = hosts.gather(f"restoring {next(_restores)}", json.dumps(message))
-    failures = sorted(filter(None, (parse_json(message, object) for message in messages)))
-    if not failures or hosts.alone():
-        return failure
-    damaged, message = failures[0]
-    return DamagedCheckpoint(message) if damaged else CheckpointError(message)
+    return _restore_items(checkpoint, {"params": abstract_params}, sealed, options)["params"], step
 
 
 def _restore_items(
@@ -222,6 +192,7 @@ def _restore_items(
 
 
 _LOG = logging.getLogger(__name__)
+_loss = operator.itemgetter(contents.LOSS)
 
 
 def _is_of_abandoned_write(record: logging.LogRecord) -> bool:
@@ -243,10 +214,6 @@ _LIMITS = {
     errno.EDQUOT: ("the quota of the disk is used up", "Free space there"),
     errno.EFBIG: ("the file exceeds the limit on the size of files", "Raise the limit (ulimit -f)"),
 }
-
-
-def _loss(metrics: Mapping[str, float]) -> float:
-    return metrics[contents.LOSS]
 
 
 class Checkpoints:
@@ -272,25 +239,22 @@ class Checkpoints:
         self._named = self.directory if is_url(str(directory)) else Path(directory)  # as messages name it
         self._before_save = before_save
         self._keep_last, self._keep_best = keep_last, keep_best
-        self._sealer: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._sealer = ThreadPoolExecutor(1, thread_name_prefix="seal")
+        self._saving: tuple[int, Future[None]] | None = None  # the step and the thread's work on it
         self._manager = self._open(cleanup=True)
         self._remove_orphans()
 
     def _open(self, *, cleanup: bool) -> ocp.CheckpointManager:
-        policies: list[preservation.PreservationPolicy] = [preservation.LatestN(self._keep_last)]
-        if self._keep_best:
-            policies.append(
-                preservation.BestN(
-                    get_metric_fn=_loss, reverse=True, n=self._keep_best, keep_checkpoints_without_metrics=False
-                )
-            )
+        latest = preservation.LatestN(self._keep_last)
+        best = preservation.BestN(
+            get_metric_fn=_loss, reverse=True, n=self._keep_best, keep_checkpoints_without_metrics=False
+        )
         options = ocp.CheckpointManagerOptions(
             best_fn=_loss,
             best_mode="min",
             create=True,
             cleanup_tmp_directories=cleanup,
-            preservation_policy=preservation.AnyPreservationPolicy(policies),
+            preservation_policy=preservation.AnyPreservationPolicy([latest, best]),
         )
         return ocp.CheckpointManager(self.directory, options=options, item_names=("params", "training", "metrics"))
 
@@ -319,30 +283,27 @@ class Checkpoints:
         try:
             self._manager.save(step, args=args, metrics=None if loss is None else {contents.LOSS: loss}, force=True)
         except Exception as error:
-            self._first_failure(step, str(error))
-            self._reopen()
-            raise self._save_error(step, str(error)) from error
-        self._sealer = threading.Thread(target=self._seal, args=(step,), name=f"seal-{step}")
-        self._sealer.start()
+            self._check_save(step, error)
+        else:
+            self._saving = step, self._sealer.submit(self._seal, step)
 
     def wait(self) -> None:
         """Wait until the current save is committed and has its manifest; raises CheckpointError if the save failed."""
-        if self._sealer is None:
+        if self._saving is None:
             return
-        self._sealer.join()
-        step, self._sealer = int(self._sealer.name.removeprefix("seal-")), None
-        failure, self._failure = self._failure, None
-        message = "" if failure is None else str(failure) or type(failure).__name__
-        if message := self._first_failure(step, message):
-            self._reopen()
-            raise self._save_error(step, message) from failure
+        step, sealed = self._saving
+        failure, self._saving = sealed.exception(), None
+        self._check_save(step, failure)
 
-    def _first_failure(self, step: int, message: str) -> str:
-        """Wait until every process has finished its part of a save; return the first error message, or "".
+    def _check_save(self, step: int, failure: BaseException | None) -> None:
+        """Wait until every process has finished its part of a save; raise CheckpointError if one has failed.
 
-        message: this process's error message, or "".
+        failure: this process's error, or None.
         """
-        return next(filter(None, hosts.gather(f"saving {self.directory / str(step)}", message)), "")
+        path, message = self.directory / str(step), "" if failure is None else str(failure) or type(failure).__name__
+        if message := next(filter(None, hosts.gather(f"saving {path}", message)), ""):
+            self._reopen()
+            raise self._write_error(f"checkpoint {step} ({path})", message) from failure
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -357,6 +318,7 @@ class Checkpoints:
         try:
             self.wait()
         finally:
+            self._sealer.shutdown()
             self._manager.close()
 
     def restore_latest(self, abstract: State | Callable[[int], State]) -> State | None:
@@ -406,13 +368,10 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
 
     def _seal(self, step: int) -> None:
-        try:
-            self._manager.wait_until_finished()
-            if hosts.is_first():
-                contents.seal(self.directory / str(step))
-            self._remove_orphans()
-        except BaseException as error:  # raised in the caller's thread by wait()
-            self._failure = error
+        self._manager.wait_until_finished()
+        if hosts.is_first():
+            contents.seal(self.directory / str(step))
+        self._remove_orphans()
 
     def _reopen(self) -> None:
         """Reopen the directory after a failed save; otherwise, orbax would raise the error again at every later call.
@@ -426,9 +385,6 @@ class Checkpoints:
                 end()
         # Pending writes may still reach the unfinished checkpoint, so the next run removes it.
         self._manager = self._open(cleanup=False)
-
-    def _save_error(self, step: int, error: str) -> SaveError:
-        return self._write_error(f"checkpoint {step} ({self.directory / str(step)})", error)
 
     def _write_error(self, name: str, error: str) -> SaveError:
         """Return the error for a file or checkpoint `name`; error: the system's or orbax's message."""

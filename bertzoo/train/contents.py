@@ -25,7 +25,10 @@ SUFFIX = ".sha256.json"
 RUN = "run-id"  # file beside the checkpoints with the identity that their manifests share
 LOSS = "loss"  # the held-out figure that selects the best checkpoints
 _MANIFEST = {"files": {str: str}, "step?": int, "run?": str}  # earlier versions wrote neither step nor run
-_ARRAY_DATA = "d"  # the directories in which orbax writes the arrays' bytes
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A checkpoint that fails its checksums or, without a manifest, cannot be read."""
 
 
 def path_of(checkpoint: Path) -> Path:
@@ -43,22 +46,17 @@ def files_in(directory: Path) -> Iterator[Path]:
 
 
 def seal(checkpoint: Path) -> None:
-    """Write the manifest of a committed checkpoint, atomically."""
-    files = {str(file.relative_to(checkpoint)): atomic.file_hash(file) for file in files_in(checkpoint)}
-    content = {"step": int(checkpoint.name), "run": _run_id(checkpoint.parent), "files": files}
-    _write(path_of(checkpoint), json.dumps(content, indent=1))
+    """Write the manifest of a committed checkpoint, atomically.
 
-
-def _run_id(directory: Path) -> str:
-    """Return the id of the run whose checkpoints are in a directory, from the file RUN.
-
-    If the file is missing, writes it first, with the id from a manifest or, if no manifest has an id, with a new one.
+    If the file RUN is missing, writes it first, with the id from a manifest or, if none has an id, with a new one.
     """
-    file = directory / RUN
-    if not file.is_file():
-        manifests = (_read(path) for path in sorted(directory.glob(f"*{SUFFIX}")))
-        _write(file, next((content["run"] for content in manifests if "run" in content), uuid.uuid4().hex))
-    return file.read_text(encoding="utf-8")
+    run = checkpoint.with_name(RUN)
+    if not run.is_file():
+        manifests = (_read(path) for path in sorted(checkpoint.parent.glob(f"*{SUFFIX}")))
+        _write(run, next((content["run"] for content in manifests if "run" in content), uuid.uuid4().hex))
+    files = {str(file.relative_to(checkpoint)): atomic.file_hash(file) for file in files_in(checkpoint)}
+    content = {"step": int(checkpoint.name), "run": run.read_text(encoding="utf-8"), "files": files}
+    _write(path_of(checkpoint), json.dumps(content, indent=1))
 
 
 def _write(path: Path, text: str) -> None:
@@ -72,7 +70,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return read_json(path, _MANIFEST)
     except ValueError as error:
-        raise CheckpointError(f"the manifest {path} cannot be read ({error}). Use another checkpoint.") from error
+        raise DamagedCheckpoint(f"the manifest {path} cannot be read ({error}). Use another checkpoint.") from error
 
 
 def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) -> bool:
@@ -81,7 +79,7 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
     arrays: also verify the bytes of array files; if False, only check that these files exist.
     unread: a top-level folder of the checkpoint, such as "training", whose files are not verified.
 
-    Raises CheckpointError naming a file that is missing or changed, or a manifest that is unreadable or belongs to
+    Raises DamagedCheckpoint naming a file that is missing or changed, or a manifest that is unreadable or belongs to
     another step or run.
     """
     path = path_of(checkpoint)
@@ -91,7 +89,7 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
     if str(content.get("step", checkpoint.name)) != checkpoint.name:
         raise another_step(checkpoint, content["step"])
     if "run" in content and run.is_file() and (other := run.read_bytes().decode(errors="replace")) != content["run"]:
-        raise CheckpointError(
+        raise DamagedCheckpoint(
             f"{checkpoint} was copied from another run: its manifest has the run id {content['run']}, but the id in "
             f"{run} is {other[:40]}. Use another checkpoint."
         )
@@ -100,17 +98,18 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
         if unread is not None and name.split("/")[0] == unread:
             continue
         if not file.is_file():
-            raise CheckpointError(f"the checkpoint's file {file} is missing. Use another checkpoint.")
-        if (arrays or file.parent.name != _ARRAY_DATA) and atomic.file_hash(file) != digest:
-            raise CheckpointError(
+            raise DamagedCheckpoint(f"the checkpoint's file {file} is missing. Use another checkpoint.")
+        # Orbax writes the arrays' bytes into directories named "d".
+        if (arrays or file.parent.name != "d") and atomic.file_hash(file) != digest:
+            raise DamagedCheckpoint(
                 f"the checkpoint's file {file} is damaged: its SHA-256 is not that in {path}. Use another checkpoint."
             )
     return True
 
 
-def another_step(checkpoint: Path, step: int) -> CheckpointError:
+def another_step(checkpoint: Path, step: int) -> DamagedCheckpoint:
     """Return the error for a checkpoint whose `step` is not the step in its name."""
-    return CheckpointError(
+    return DamagedCheckpoint(
         f"{checkpoint} was copied from another checkpoint: it holds step {step}. Use another checkpoint."
     )
 
@@ -170,10 +169,11 @@ def read_contents(checkpoint: Path | str) -> Contents:
         meshes: list[dict[str, int]] = []
         params, training = (stored_arrays(checkpoint / item, meshes) for item in ("params", "training"))
         position = [name for name in training if name.startswith("position/")]
-        check_step(checkpoint)
+        if (step := read_number(checkpoint, "step")) != int(checkpoint.name):
+            raise another_step(checkpoint, step)
         return Contents(
-            step=_read_number(checkpoint, "step"),
-            position={name.removeprefix("position/"): _read_number(checkpoint, name) for name in position},
+            step=step,
+            position={name.removeprefix("position/"): read_number(checkpoint, name) for name in position},
             loss=read_loss(checkpoint),
             mesh=max(meshes, key=len, default={}),
             params=params,
@@ -200,15 +200,6 @@ def read_loss(checkpoint: Path) -> float | None:
         ) from error
 
 
-def check_step(checkpoint: Path) -> None:
-    """Raise CheckpointError if a checkpoint's step is not the step in its name.
-
-    If the checkpoint is damaged, reading it may raise an error of any type.
-    """
-    if (step := _read_number(checkpoint, "step")) != int(checkpoint.name):
-        raise another_step(checkpoint, step)
-
-
 def stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:
     """Return {path: array} for one folder of a checkpoint, without the arrays' data.
 
@@ -232,8 +223,11 @@ def stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredA
     return arrays
 
 
-def _read_number(checkpoint: Path, name: str) -> int:
-    """Read a scalar in a checkpoint's `training` with tensorstore, because orbax would restore it onto a device."""
+def read_number(checkpoint: Path, name: str) -> int:
+    """Read a scalar in a checkpoint's `training` with tensorstore, because orbax would restore it onto a device.
+
+    If the checkpoint is damaged, this may raise an error of any type.
+    """
     item = checkpoint / "training"
     base = f"{item}/" if is_url(str(item)) else f"file://{item}/"
     kvstore = {"driver": "ocdbt", "base": base, "path": name.replace("/", ".") + "/"}
