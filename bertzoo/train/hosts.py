@@ -6,7 +6,6 @@ aborts the others; `bertzoo.train.supervisor` turns the abort into exit code 4. 
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import logging
@@ -115,22 +114,24 @@ def connect(cluster: Cluster) -> None:
         return
     # The handler of jax's preemption service would keep SIGTERM from the training loop.
     jax.config.update("jax_enable_preemption_service", False)
-    initialize = functools.partial(
-        _initialize,
-        cluster,
-        method,
-        initialization_timeout=cluster.start_timeout,
-        heartbeat_timeout_seconds=cluster.heartbeat_timeout,
-        shutdown_timeout_seconds=cluster.heartbeat_timeout,
-    )
     counts: list[int] = []
+    failures: list[BaseException] = []
 
     def join() -> None:
-        initialize()
-        counts.append(share("the number of processes", lambda: _state().num_processes, cluster.start_timeout))
+        try:
+            _initialize(cluster, method)
+            counts.append(share("the number of processes", lambda: _state().num_processes, cluster.start_timeout))
+        except BaseException as error:  # raised below
+            failures.append(error)
 
     try:
-        _in_thread(join)
+        # Joining may block in C++ code. On another thread, it leaves the signals to the main thread.
+        thread = threading.Thread(target=join, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(1)
+        if failures:
+            raise failures[0]
     except (RuntimeError, ValueError) as error:
         raise HostLost(
             f"this process could not join the others ({error}). Run the same command on every host."
@@ -162,7 +163,7 @@ def leave_together() -> None:
             time.sleep(2)
 
 
-def _initialize(cluster: Cluster, method: str, **timeouts: Any) -> None:
+def _initialize(cluster: Cluster, method: str) -> None:
     """Start or join jax's coordination service; method: the result of `cluster.detection`."""
     coordinator, processes, process = cluster.coordinator, cluster.processes, cluster.process
     if coordinator is not None:
@@ -176,7 +177,15 @@ def _initialize(cluster: Cluster, method: str, **timeouts: Any) -> None:
         coordinator = SlurmCluster.get_coordinator_address(cluster.start_timeout, port)
         processes, process = SlurmCluster.get_process_count(), SlurmCluster.get_process_id()
         method = "deactivate"
-    jax.distributed.initialize(coordinator, processes, process, cluster_detection_method=method, **timeouts)
+    jax.distributed.initialize(
+        coordinator,
+        processes,
+        process,
+        cluster_detection_method=method,
+        initialization_timeout=cluster.start_timeout,
+        heartbeat_timeout_seconds=cluster.heartbeat_timeout,
+        shutdown_timeout_seconds=cluster.heartbeat_timeout,
+    )
 
 
 def _resolve(coordinator: str, timeout: float) -> None:
@@ -197,24 +206,6 @@ def _resolve(coordinator: str, timeout: float) -> None:
                     f"{timeout:.0f} s ({error.strerror}). Use an address that every host can reach."
                 ) from error
         time.sleep(1)
-
-
-def _in_thread(action: Callable[[], None]) -> None:
-    """Run `action`, which may block in C++ code, on another thread, so that the main thread still handles signals."""
-    failures: list[BaseException] = []
-
-    def act() -> None:
-        try:
-            action()
-        except BaseException as error:  # raised below
-            failures.append(error)
-
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(1)
-    if failures:
-        raise failures[0]
 
 
 def _state() -> Any:
@@ -298,9 +289,7 @@ def in_turn(topic: str, action: Callable[[], Any], timeout: float = _HOUR) -> An
 
 
 def _receive(key: str, topic: str, timeout: float) -> str:
-    """Return the value of a key of the coordination service; raises HostLost after `timeout` seconds.
-
-    topic: name of the value in the error.
+    """Return the value of a key of the coordination service; raises HostLost, which quotes `topic`, after `timeout` s.
 
     Each call of the service blocks for at most a second, because Python handles signals only between these calls.
     """
@@ -332,10 +321,7 @@ def host_lost_errors() -> Iterator[None]:
 
 
 def is_broken_collective(error: BaseException) -> bool:
-    """Return whether jax raised `error` because a collective operation broke off.
-
-    jax raises JaxRuntimeError in this case or, during dispatch, ValueError.
-    """
+    """Return whether `error`, a ValueError if jax raised it during dispatch, is of a collective that broke off."""
     if alone() or not isinstance(error, jax.errors.JaxRuntimeError | ValueError):
         return False
     words = _BROKEN if isinstance(error, jax.errors.JaxRuntimeError) else ("Gloo",)
