@@ -130,42 +130,26 @@ class Job:
         position = jax.jit(lambda: start, out_shardings=shardings.position)()
         return dataclasses.replace(state, opt_state=opt_state, position=position)
 
-    def selects_best(self, index: int) -> bool:
-        """Return whether held-out losses of stage `index` may select the best checkpoints.
+    def compute_metrics(self, index: int, step: int, params: Any) -> dict[str, float]:
+        """Return the metrics of an evaluation in stage `index`, after `step`."""
+        if self.measure is not None:
+            return self.measure(step, params)
+        batches = self.heldout(index) if self.heldout else ()
+        eval_step = self.experiment.step(index, self.frozen).eval_step
+        return evaluate(eval_step, params, self.frozen, batches, self.experiment.mesh)
 
-        They may if the stage has the same objective as the last stage.
-        """
-        setups = self.experiment.setups
-        return setups[index].objective == setups[-1].objective
-
-    def non_finite(self, step: int, row: int) -> NonFinite:
-        """Build the error for a step with a loss, gradient or update that is not finite.
-
-        row: number of the first row of the step's batch in its stage.
-        """
-        index, _ = locate(self.experiment.stages, step - 1)
-        last = row + self.experiment.stages[index].batch_size - 1
-        return NonFinite(
-            f"the loss, gradient or update of step {step} is not finite (stage {index}, rows {row:,} to {last:,}). "
-            f"{self._last_checkpoint()} Lower the learning rate or warm up longer."
-        )
-
-    def non_finite_heldout(self, step: int) -> NonFinite:
-        """Build the error for a held-out loss that is not finite after `step`."""
-        return NonFinite(
-            f"the held-out loss after step {step} is not finite. {self._last_checkpoint()} Lower the learning rate "
-            "or warm up longer."
-        )
-
-    def _last_checkpoint(self) -> str:
+    def non_finite(self, problem: str) -> NonFinite:
+        """Build the error for a number that is not finite; `problem` names it and its step."""
         if self.checkpoints is None:
-            return "This run keeps no checkpoints."
-        try:
-            self.checkpoints.wait()
-        except CheckpointError as error:
-            return str(error)
-        latest = self.checkpoints.latest()
-        return f"The last good checkpoint is {latest}." if latest else "There is no checkpoint yet."
+            last = "This run keeps no checkpoints."
+        else:
+            try:
+                self.checkpoints.wait()
+                latest = self.checkpoints.latest()
+                last = f"The last good checkpoint is {latest}." if latest else "There is no checkpoint yet."
+            except CheckpointError as error:
+                last = str(error)
+        return NonFinite(f"{problem}. {last} Lower the learning rate or warm up longer.")
 
     def stopped(self, step: int, signal: str) -> Stopped:
         """Build the error for a run that a signal stopped after `step`; raises CheckpointError if the save failed."""
@@ -186,7 +170,7 @@ def run(job: Job) -> State:
     Raises NonFinite, OutOfMemory, CheckpointError and ConfigError. After SIGTERM, SIGINT or SIGHUP, saves the state and
     raises Stopped.
     """
-    built, record, measure, agreed = job.experiment, Recorder(job), _evaluation(job), Agreement()
+    built, record, agreed = job.experiment, Recorder(job), Agreement()
     with record.spend("restoring"):
         state, resumed = job.initial_state()
     step, end = int(state.step), total_steps(built.stages)
@@ -198,7 +182,7 @@ def run(job: Job) -> State:
     with StopRequest() as stop, memory, contextlib.ExitStack() as trace:
         # Evaluate the initial parameters before the first step.
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
-            record.heldout(0, measure(0, 0, state.params))
+            record.heldout(0, job.compute_metrics(0, 0, state.params))
         while step < end and not job.enough(step):
             # Enter a stage with its own optimiser, rows and program; a resumed run enters in the middle of one.
             index, inside = locate(built.stages, step)
@@ -235,10 +219,12 @@ def run(job: Job) -> State:
                     loss = None
                     if evaluates and (job.measure or not stopping):  # the job's own measure is never skipped
                         with record.spend("evaluating"):
-                            loss = record.heldout(step, measure(index, step, state.params))
+                            loss = record.heldout(step, job.compute_metrics(index, step, state.params))
                     if job.checkpoints and (saves or stopping):
                         with record.spend("saving"):
-                            job.checkpoints.save(state, loss=loss if job.selects_best(index) else None)
+                            # Only losses of the last stage's objective may select the best checkpoints.
+                            comparable = built.setups[index].objective == built.setups[-1].objective
+                            job.checkpoints.save(state, loss=loss if comparable else None)
                     if not stopping and job.enough(step):
                         break
                 # 5. After a signal, report where the run stopped; at the last step it has finished instead.
@@ -269,16 +255,3 @@ def _due(job: Job, step: int, stage_end: int) -> tuple[bool, bool]:
     evaluates = config.evaluate_every and (step == stage_end or step % config.evaluate_every == 0)
     saves = step == stage_end or (config.save_every and step % config.save_every == 0)
     return bool(evaluates and (job.heldout or job.measure)), bool(saves)
-
-
-def _evaluation(job: Job) -> Callable[[int, int, Any], dict[str, float]]:
-    """Return a function (stage's index, step, params) -> means over held-out batches, or metrics of `job.measure`."""
-
-    def measure(index: int, step: int, params: Any) -> dict[str, float]:
-        if job.measure is not None:
-            return job.measure(step, params)
-        batches = job.heldout(index) if job.heldout else ()
-        eval_step = job.experiment.step(index, job.frozen).eval_step
-        return evaluate(eval_step, params, job.frozen, batches, job.experiment.mesh)
-
-    return measure

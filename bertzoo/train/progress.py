@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TextIO
 
 import jax
+import numpy as np
 import psutil
 from rich.console import Console as RichConsole
 from rich.live import Live
@@ -61,20 +62,14 @@ def memory_bytes() -> int:
 class Meter:
     """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, except what is left out."""
 
-    steps: int = 0
-    tokens: int = 0
-    flops: float = 0.0
-    seconds: float = 0.0
+    totals: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(4))  # steps, tokens, FLOPs, seconds
     last: float | None = None  # None: the next step is not timed, because it compiles
 
     def step(self, tokens: int, flops: float) -> None:
         """Count the step that has just finished; it had `tokens` tokens and `flops` FLOPs."""
         now = time.perf_counter()
         if self.last is not None:
-            self.steps += 1
-            self.tokens += tokens
-            self.flops += flops
-            self.seconds += now - self.last
+            self.totals += 1, tokens, flops, now - self.last
         self.last = now
 
     def leave_out(self, seconds: float) -> None:
@@ -84,9 +79,8 @@ class Meter:
 
     def throughput(self) -> tuple[float, float, float] | None:
         """Return the steps, tokens and FLOPs per second since the last call, or None if no step was timed."""
-        counts, seconds = (self.steps, self.tokens, self.flops), self.seconds
-        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
-        return (counts[0] / seconds, counts[1] / seconds, counts[2] / seconds) if seconds else None
+        (steps, tokens, flops, seconds), self.totals = self.totals.tolist(), np.zeros(4)
+        return (steps / seconds, tokens / seconds, flops / seconds) if seconds else None
 
 
 Record = dict[str, Any]
@@ -305,7 +299,7 @@ class Recorder:
         self._meter = Meter()
         self._started, self._began = time.perf_counter(), time.time()
         self._spent: dict[str, float] = dict.fromkeys(SPENT, 0.0)
-        self._stage = 0
+        self.stage = 0  # index of the current stage
 
     def enter_stage(self, index: int, fresh: bool) -> None:
         """Enter stage `index`, at its first step if `fresh`; the first step of each row length is not timed."""
@@ -315,7 +309,7 @@ class Recorder:
             start = start_of(self._built.stages, index)
             self._emit({"event": "stage", "step": start, "stage": index, "name": name, **sizes})
         self._learning_rate = self._built.learning_rate(index)
-        self._stage, self._flops = index, {}
+        self.stage, self._flops = index, {}
 
     @contextlib.contextmanager
     def spend(self, what: str) -> Iterator[None]:
@@ -338,25 +332,20 @@ class Recorder:
                 self._spent["input"] += time.perf_counter() - start
             yield batch
 
-    @property
-    def stage(self) -> int:
-        """Index of the current stage; 0 before the first `enter_stage`."""
-        return self._stage
-
     def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
         """Record the event "compiling", call `compile_step`, and record the event "compiled".
 
         batch: the batch of `step`, whose shapes the step is compiled for.
         compile_step: returns the bytes that the compiled step needs on one device.
         """
-        shape = {"rows": self._built.stages[self._stage].batch_size, "length": self._length(batch)}
-        self._emit({"event": "compiling", "step": step - 1, "stage": self._stage, **shape})
+        shape = {"rows": self._built.stages[self.stage].batch_size, "length": self._length(batch)}
+        self._emit({"event": "compiling", "step": step - 1, "stage": self.stage, **shape})
         before = self._spent["compiling"]
         with self.spend("compiling"), count_saved_seconds() as saved:
             memory = compile_step()
         cost = {"memory_bytes": memory, "seconds": self._spent["compiling"] - before}
         cost |= {"saved_seconds": sum(saved)} if saved else {}
-        self._emit({"event": "compiled", "step": step - 1, "stage": self._stage, **shape, **cost})
+        self._emit({"event": "compiled", "step": step - 1, "stage": self.stage, **shape, **cost})
 
     def event(self, name: str, step: int, **details: Any) -> None:
         """Record that the event `name` happened after `step`."""
@@ -367,13 +356,13 @@ class Recorder:
 
         row: the first row of the step's batch.
         """
-        index, _ = locate(self._built.stages, step - 1)
-        stage, length = self._built.stages[index], self._length(batch)
+        index, length = self._stage_of(step), self._length(batch)
         if length not in self._flops:
             self._meter.last = None  # the device computed the previous step while this one was compiled
             self._flops[length] = self._job.flops_per_example(index, batch) if self._job.flops_per_example else 0.0
         self.drain()
-        work = stage.batch_size * length, stage.batch_size * self._flops[length]
+        rows = self._built.stages[index].batch_size
+        work = rows * length, rows * self._flops[length]
         self._pending = step, row, report, work
 
     def drain(self) -> None:
@@ -382,32 +371,32 @@ class Recorder:
             return
         (step, row, report, work), self._pending = self._pending, None
         if not bool(report["finite"]):
-            error = self._job.non_finite(step, row)
-            self.event("non_finite", step, message=str(error))
-            raise error
+            index = self._stage_of(step)
+            rows = f"rows {row:,} to {row + self._built.stages[index].batch_size - 1:,}"
+            self._fail(step, f"the loss, gradient or update of step {step} is not finite (stage {index}, {rows})")
         self._totals.add(report)
         self._meter.step(*work)
-        if self._is_logged(step):
+        regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
+        if regular or locate(self._built.stages, step)[1] == 0:  # the last step of a stage
             self._emit(self._train_record(step, float(report["gradient_norm"])))
 
     def heldout(self, step: int, means: dict[str, float]) -> float:
         """Record the held-out metrics after `step` and return the loss; raises NonFinite if the loss is not finite."""
         if not math.isfinite(means["loss"]):
-            error = self._job.non_finite_heldout(step)
-            self.event("non_finite", step, message=str(error))
-            raise error
+            self._fail(step, f"the held-out loss after step {step} is not finite")
         self._emit({"step": step, "stage": self._stage_of(step), "split": "heldout", **means})
         return means["loss"]
 
+    def _fail(self, step: int, problem: str) -> NoReturn:
+        error = self._job.non_finite(problem)
+        self.event("non_finite", step, message=str(error))
+        raise error
+
     def _length(self, batch: Batch) -> int:
-        return self._job.length(batch) if self._job.length else self._built.stages[self._stage].max_length
+        return self._job.length(batch) if self._job.length else self._built.stages[self.stage].max_length
 
     def _stage_of(self, step: int) -> int:
         return locate(self._built.stages, max(step - 1, 0))[0]
-
-    def _is_logged(self, step: int) -> bool:
-        regular = step % self._job.config.log_every == 0 or step in _FIRST_STEPS
-        return regular or locate(self._built.stages, step)[1] == 0
 
     def _emit(self, record: dict[str, Any]) -> None:
         for reporter in self._job.reporters:
