@@ -55,8 +55,21 @@ class Stage:
                 f"max_predictions={self.max_predictions} is not less than max_length={self.max_length}, "
                 "so every token of a row would be masked. Lower max_predictions."
             )
-        if self.masking_share is not None:
-            self._check_masking_share()
+        shares = self.masking_shares
+        if shares is not None:
+            shown = f"masking_share={list(shares) if isinstance(self.masking_share, tuple) else self.masking_share}"
+            if len(shares) != 2 or not all(0 < share < 1 for share in shares):
+                raise ConfigError(
+                    f"{shown} is neither a share between 0 and 1 nor two shares. Use 0.15, for example, or "
+                    "[first, last]."
+                )
+            needed = round(max(shares) * self.max_length)
+            if needed > self.max_predictions:
+                remedy = "Lower masking_share." if needed >= self.max_length else f"Set max_predictions={needed}."
+                raise ConfigError(
+                    f"{shown} predicts up to {needed} of max_length={self.max_length} tokens, more than "
+                    f"max_predictions={self.max_predictions}. {remedy}"
+                )
         if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
             raise ConfigError(f"learning_rate={self.learning_rate} is negative or not finite. Use 0 or more.")
         if self.steps * self.batch_size >= 2**31:
@@ -65,22 +78,9 @@ class Stage:
                 'Split the stage in two, the second with carry="all".'
             )
 
-    def _check_masking_share(self) -> None:
-        shares = self.masking_shares or ()
-        shown = f"masking_share={list(shares) if isinstance(self.masking_share, tuple) else self.masking_share}"
-        if len(shares) != 2 or not all(0 < share < 1 for share in shares):
-            raise ConfigError(
-                f"{shown} is neither a share between 0 and 1 nor two shares. Use 0.15, for example, or [first, last]."
-            )
-        needed = round(max(shares) * self.max_length)
-        if needed > self.max_predictions:
-            largest = f"{shown} predicts up to {needed} of max_length={self.max_length} tokens"
-            remedy = "Lower masking_share." if needed >= self.max_length else f"Set max_predictions={needed}."
-            raise ConfigError(f"{largest}, more than max_predictions={self.max_predictions}. {remedy}")
-
     @property
     def microbatches(self) -> int:
-        """Return the number of microbatches that a step is cut into, 1 if the config leaves it open."""
+        """The number of microbatches that a step is cut into, 1 if the config leaves it open."""
         return self.accumulate or 1
 
     @property
@@ -168,7 +168,6 @@ def schedule_group(stages: Sequence[Stage], index: int) -> Group:
 
 
 RateFactor = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0 freezes it
-UpdateRule = Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation]  # schedule -> optimiser
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,22 +185,16 @@ class StageSetup:
     objective: Objective
     optimizer: Optimizer
     rates: RateFactor | None = None
-    rule: UpdateRule | None = None
+    rule: Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation] | None = None
     name: str = ""
 
     @property
     def is_shared(self) -> bool:
-        """Whether another run's setup may be equal, so that its steps are worth the memory of a cache.
-
-        Two setups with functions of their own are never equal.
-        """
+        """Whether another run's setup may be equal; two with functions of their own never are."""
         return not (self.rates or self.rule)
 
     def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
-        """Build the optimiser with a schedule over `steps` steps.
-
-        learning_rate: as in `optim.build`.
-        """
+        """Build the optimiser with a schedule over `steps` steps; learning_rate: as in `optim.build`."""
         if self.rule is not None:
             return self.rule(optim.schedule_of(self.optimizer, steps, learning_rate))
         matrices = matrices_of(self.objective) if isinstance(self.optimizer, optim.Muon) else {}
@@ -321,27 +314,22 @@ class Experiment:
         return self._states[index]
 
     def step(self, index: int, frozen: Any = None) -> StepProgram:
-        """Return the training step of stage `index`, with its evaluation; built unless the last call was for it.
-
-        frozen: as in `jitted_steps`.
-        """
+        """Return the steps of stage `index`, built unless the last call was for it; frozen: as in `jitted_steps`."""
         if index not in self._programs:
             self._programs.clear()  # a run never returns to a stage, and a transfer's 25 programs would need GBs
             self._programs[index] = StepProgram(*self.jitted_steps(index, frozen), self.setups[index].is_shared)
         return self._programs[index]
 
     def jitted_steps(self, index: int, frozen: Any = None) -> tuple[Any, Any]:
-        """Build the jitted training step and evaluation step of stage `index`, as `make_train_step` and
-        `make_eval_step` do.
+        """Build the jitted training step and evaluation step of stage `index`.
 
         frozen: frozen parameters, or their shapes, with shardings; None for those of `frozen_shapes`.
         """
-        group, stage = schedule_group(self.stages, index), self.stages[index]
-        places = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
-        schedule = group.steps, group.learning_rate
-        setup = self.setups[index]
+        group, setup = schedule_group(self.stages, index), self.setups[index]
+        places, tree = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
+        schedule, microbatches = (group.steps, group.learning_rate), self.stages[index].microbatches
         build = _jitted_steps if setup.is_shared else _jitted_steps.__wrapped__
-        return build(setup, schedule, stage.microbatches, self.mesh, tuple(places[0]), places[1])
+        return build(setup, schedule, microbatches, self.mesh, tuple(places), tree)
 
     def lower(self, index: int) -> jax.stages.Lowered:
         """Lower the step of stage `index` for the mesh's devices, which this machine may lack."""

@@ -19,7 +19,7 @@ from bertzoo.nn import liveness
 from bertzoo.train import sharding
 
 if TYPE_CHECKING:
-    from bertzoo.train.experiment import Experiment, Stage
+    from bertzoo.train.experiment import Experiment
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,8 +88,6 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
 
 
 # Compiled steps need 0.85 to 1.32 times the estimate on a CPU, and less on accelerators, whose compilers fuse more.
-_LEAST = {"cpu": 0.85}
-_LEAST_ELSEWHERE = 0.5
 _MOST = 1.35
 
 
@@ -165,12 +163,13 @@ def check_memory(built: "Experiment") -> None:
 
     Warns about a step that may not fit; `check_fits` decides after compiling it.
     """
-    index = max(range(len(built.stages)), key=lambda i: _tokens(built.stages[i]))
+    tokens = [stage.batch_size // stage.microbatches * stage.max_length for stage in built.stages]
+    index = tokens.index(max(tokens))
     device = device_memory()
     if ceiling(built, index) <= device.usable:
         return  # without tracing the model, which takes most of the time of starting a small run
     memory = step_memory(built, index)
-    least = _LEAST.get(jax.default_backend(), _LEAST_ELSEWHERE)
+    least = 0.85 if jax.default_backend() == "cpu" else 0.5
     if max(memory.exact, least * memory.total) <= device.usable < memory.total:
         _LOG.warning(
             f"the step of stage {index} needs about {memory.total / 1e9:,.1f} GB of memory on each device, "
@@ -222,7 +221,3 @@ def bytes_of(tree: Any, whole: bool = False) -> int:
         place = None if whole else getattr(leaf, "sharding", None)
         total += math.prod(place.shard_shape(leaf.shape) if place else leaf.shape) * np.dtype(leaf.dtype).itemsize
     return total
-
-
-def _tokens(stage: "Stage") -> int:
-    return stage.batch_size // stage.microbatches * stage.max_length

@@ -55,24 +55,21 @@ class Schedule:
         if self.kind == "linear" and self.power != 1:
             raise ConfigError(f'kind="linear" and power={self.power} disagree. Set kind="polynomial".')
         if self.kind == "wsd":
-            self._check_wsd()
+            if self.decay_from != "start" or self.warmup != "replace":
+                raise ConfigError(
+                    f'kind="wsd" needs warmup="replace" and decay_from="start", but has warmup="{self.warmup}" and '
+                    f'decay_from="{self.decay_from}". Use these defaults.'
+                )
+            if not 0 < self.final_share <= 1 - self.warmup_share:
+                raise ConfigError(
+                    f"decay_share={self.final_share} is not a positive share that leaves room for "
+                    f"warmup_share={self.warmup_share}. Together they must be at most 1."
+                )
         elif self.decay_share is not None:
             raise ConfigError(f'decay_share={self.decay_share} applies to kind="wsd", not "{self.kind}". Remove it.')
         decays = self.power != 1 or self.end_factor or self.decay_from != "start" or self.warmup != "replace"
         if self.kind == "constant" and decays:
             raise ConfigError('kind="constant" does not use power, end_factor, decay_from or warmup. Remove them.')
-
-    def _check_wsd(self) -> None:
-        if self.decay_from != "start" or self.warmup != "replace":
-            raise ConfigError(
-                f'kind="wsd" needs warmup="replace" and decay_from="start", but has warmup="{self.warmup}" and '
-                f'decay_from="{self.decay_from}". Use these defaults.'
-            )
-        if not 0 < self.final_share <= 1 - self.warmup_share:
-            raise ConfigError(
-                f"decay_share={self.final_share} is not a positive share that leaves room for "
-                f"warmup_share={self.warmup_share}. Together they must be at most 1."
-            )
 
     @property
     def final_share(self) -> float:
@@ -113,9 +110,6 @@ def build_schedule(config: Schedule, peak: float, steps: int) -> Callable[[jax.t
         return peak * jnp.where(step < warm, inside, decay)
 
     return rate
-
-
-EXCLUDED_NAMES = frozenset({"bias", "scale"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -263,7 +257,7 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
 
 def excluded(params: Any) -> Any:
     """Return a tree with True for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
-    return jax.tree.map_with_path(lambda path, _: name_of(path[-1:]) in EXCLUDED_NAMES, params)
+    return jax.tree.map_with_path(lambda path, _: name_of(path[-1:]) in ("bias", "scale"), params)
 
 
 def _included(params: Any) -> Any:
@@ -312,10 +306,7 @@ def orthogonalise(update: jax.Array, matrix: Matrix, config: Muon) -> jax.Array:
 
 
 def schedule_of(config: Optimizer, steps: int, learning_rate: float | None = None) -> Callable[[Any], jax.Array]:
-    """Return the function step -> learning rate of an optimiser's schedule over `steps` steps.
-
-    learning_rate: replaces the config's peak.
-    """
+    """Return the function step -> learning rate over `steps` steps; `learning_rate` replaces the config's peak."""
     peak = config.learning_rate if learning_rate is None else learning_rate
     return build_schedule(config.schedule, peak, steps)
 
@@ -355,16 +346,13 @@ def build(
 
 
 def _restricted(whole: optax.GradientTransformation, rates: Callable[[str], float]) -> optax.GradientTransformation:
-    def label(path: tuple, _: Any) -> str:
-        return "trained" if rates(name_of(path)) else "frozen"
-
     @optax.stateless
     def factors(updates: Any, params: Any) -> Any:
         return jax.tree.map_with_path(lambda path, update: update * rates(name_of(path)), updates)
 
     return optax.partition(
         {"trained": optax.chain(whole, factors), "frozen": optax.set_to_zero()},
-        lambda params: jax.tree.map_with_path(label, params),
+        lambda params: jax.tree.map_with_path(lambda p, _: "trained" if rates(name_of(p)) else "frozen", params),
     )
 
 

@@ -110,12 +110,7 @@ class Placement(NamedTuple):
     taken: tuple[str, ...]
 
 
-def place(
-    name: str,
-    shape: Sequence[int],
-    logical: Sequence[str | None],
-    mesh: jax.sharding.Mesh,
-) -> Placement:
+def place(name: str, shape: Sequence[int], logical: Sequence[str | None], mesh: jax.sharding.Mesh) -> Placement:
     """Return a parameter's placement from its logical axis names; mesh axes of size 1 are left out.
 
     If an axis does not divide its dimension, it splits the first dimension in FALLBACKS that is whole and that it
@@ -199,15 +194,10 @@ def _gather(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> jax.
     return jax.lax.with_sharding_constraint(leaf, whole)
 
 
-def _gather_forward(leaf: jax.Array, whole: NamedSharding, split: NamedSharding) -> tuple[jax.Array, None]:
-    return _gather(leaf, whole, split), None
-
-
-def _gather_backward(whole: NamedSharding, split: NamedSharding, _: None, gradient: jax.Array) -> tuple[jax.Array]:
-    return (jax.lax.with_sharding_constraint(gradient, split),)
-
-
-_gather.defvjp(_gather_forward, _gather_backward)
+_gather.defvjp(
+    lambda leaf, whole, split: (_gather(leaf, whole, split), None),
+    lambda whole, split, _, gradient: (jax.lax.with_sharding_constraint(gradient, split),),
+)
 
 
 def as_used(params: Any, places: Any) -> Any:

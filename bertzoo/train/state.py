@@ -122,17 +122,6 @@ def shardings_of(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.sharding, tree)
 
 
-def _host(mesh: jax.sharding.Mesh) -> Any:
-    """Return a CPU device, whose memory holds a model that is too large for one device; else the mesh's first device.
-
-    JAX_PLATFORMS may leave the CPU out.
-    """
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        return mesh.local_mesh.devices.flat[0]
-
-
 def fresh(
     objective: Any,
     optimizer: optax.GradientTransformation,
@@ -153,7 +142,11 @@ def fresh(
             raise ValueError(
                 f"initial parameter {name} has shape {array.shape}, but the model has {expected}. Pass this model's."
             )
-    with jax.default_device(_host(mesh)):
+    try:  # a CPU's memory holds a model that is too large for one device
+        host = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS leaves the CPU out
+        host = mesh.local_mesh.devices.flat[0]
+    with jax.default_device(host):
         init_key, step_key = jax.random.split(jax.random.key(seed))
         arrays = {**initial, **_draw(objective, init_key, params.keys() - initial.keys())}
 

@@ -33,15 +33,6 @@ def _same_terms(sums: Sums, weights: Sums) -> None:
         )
 
 
-def _microbatches(batch: Batch, count: int) -> Batch:
-    """Reshape (B, …) to (count, B/count, …); microbatch i has rows i, i+count, …, so each device keeps its own rows."""
-
-    def cut(rows):
-        return jnp.swapaxes(rows.reshape(rows.shape[0] // count, count, *rows.shape[1:]), 0, 1)
-
-    return jax.tree.map(cut, batch)
-
-
 def gradients(
     objective: Objective,
     params: Any,
@@ -74,7 +65,9 @@ def gradients(
     if accumulate == 1:
         return part_gradient(batch, 0)
 
-    parts = _microbatches(batch, accumulate), jnp.arange(accumulate)
+    # (accumulate, B/accumulate, …): microbatch i has rows i, i + accumulate, …, so each device keeps its own rows.
+    cut = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, accumulate, *x.shape[1:]), 0, 1), batch)
+    parts = cut, jnp.arange(accumulate)
     zeros = jax.eval_shape(part_gradient, *jax.tree.map(lambda x: x[0], parts))
     total, _ = jax.lax.scan(
         lambda total, part: (jax.tree.map(jnp.add, total, part_gradient(*part)), None),
@@ -92,11 +85,9 @@ def _size(updates: Any, params: Any) -> jax.Array:
     would be written or read once more. On other platforms, the function returns the norm of the update.
     """
 
-    def of_parameters(_: Any, new: Any) -> jax.Array:
-        return optax.tree.norm(new)
-
+    of_parameters = {platform: lambda _, new: optax.tree.norm(new) for platform in ("cpu", "tpu")}
     return jax.lax.platform_dependent(
-        updates, params, cpu=of_parameters, tpu=of_parameters, default=lambda change, _: optax.tree.norm(change)
+        updates, params, **of_parameters, default=lambda change, _: optax.tree.norm(change)
     )
 
 
@@ -201,17 +192,14 @@ def evaluate(
 
 
 class StepProgram:
-    """The jitted training step of a stage, compiled once for each shape of batch.
+    """The jitted training step of a stage, compiled once for each shape of batch, and its evaluation step.
+
+    shared: whether other programs are compiled from `step`; if not, its traces are dropped after compiling.
 
     Compiling raises OutOfMemory if the program needs more memory than the device has.
     """
 
     def __init__(self, step: Any, eval_step: Any = None, shared: bool = True):
-        """Wrap the jitted steps of a stage.
-
-        eval_step: the evaluation step. shared: whether other programs are compiled from `step`; if not, its traces are
-        dropped after compiling.
-        """
         self._step, self.eval_step, self._shared = step, eval_step, shared
         self._programs: dict[tuple, Any] = {}
 
@@ -258,7 +246,10 @@ def keep_programs(shared: Path | None = None) -> None:
     if (chosen and chosen != _cache) or (shared is None and not hosts.alone()):
         return
     with suppress(OSError, RuntimeError):  # no home, or one that cannot be written: compile every time
-        folder = shared or cache_folder("programs") / processor_hash()
+        # Programs that are compiled for another type of processor may not run here.
+        name, extensions = processor()
+        kind = hashlib.sha256("\n".join([name, *sorted(extensions)]).encode()).hexdigest()[:12]
+        folder = shared or cache_folder("programs") / kind
         if shared is None:
             if not folder.parent.exists():
                 folder.parent.mkdir(parents=True, mode=0o700)
@@ -294,12 +285,6 @@ def count_saved_seconds() -> Iterator[list[float]]:
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-def processor_hash() -> str:
-    """Return a hash of this machine's processor type. Programs compiled for another type may not run here."""
-    name, extensions = processor()
-    return hashlib.sha256("\n".join([name, *sorted(extensions)]).encode()).hexdigest()[:12]
-
-
 class Totals:
     """Sums and weights of the loss terms and metrics over several batches."""
 
@@ -308,19 +293,13 @@ class Totals:
         self.metrics: dict[str, np.ndarray] = {}
 
     def add(self, report: dict[str, Any]) -> None:
-        """Add the report of a training or evaluation step: `terms` and `metrics`, {name: (sum, weight)}.
-
-        Waits for the device.
-        """
+        """Add `terms` and `metrics`, {name: (sum, weight)}, of a step's report; waits for the device."""
         for totals, pairs in ((self.terms, report["terms"]), (self.metrics, report["metrics"])):
             for name, pair in jax.device_get(pairs).items():
                 totals[name] = totals.get(name, np.zeros(2)) + np.array(pair, np.float64)
 
     def means(self) -> dict[str, float]:
-        """Return means: every loss term as `<term>_loss`, the sum of terms as `loss`, and every metric.
-
-        Leaves out terms and metrics of weight 0.
-        """
+        """Return the means of all terms (`<term>_loss`), their sum (`loss`) and metrics, but none of weight 0."""
         losses = {f"{name}_loss": total / weight for name, (total, weight) in self.terms.items() if weight}
         metrics = {name: total / weight for name, (total, weight) in self.metrics.items() if weight}
         return {name: float(x) for name, x in {"loss": sum(losses.values()), **losses, **metrics}.items()}
