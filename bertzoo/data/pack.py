@@ -219,12 +219,9 @@ def _check_packing(passes: int, **shares: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RowPlan:
-    """The plan of a split's rows.
+    """The plan of a split's rows."""
 
-    rows: (R,) records of dtype ROW.
-    """
-
-    rows: np.ndarray
+    rows: np.ndarray  # (R,) of dtype ROW
     sentence: Sentence
     max_length: int
 

@@ -143,10 +143,7 @@ class Batches:
         self.rows = len(plan.rows)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
-        """Return the training batch at a step, or only `rows` of it.
-
-        Raises CorpusError if the split has fewer rows than a batch.
-        """
+        """Return the training batch at a step, or only `rows` of it; raises CorpusError for a split with fewer rows."""
         share = self._masking.share if self._share is None else self._share.at(step)
         return self._make(*self._shuffled(step, batch_size, rows), replace(self._masking, share=share))
 
@@ -216,10 +213,7 @@ def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
 
 
 def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) -> Iterator[T]:
-    """Yield `make(step)` for every step in [start, stop); a thread computes up to `depth` steps ahead.
-
-    Exceptions in the thread are raised from the iterator.
-    """
+    """Yield or raise what `make(step)` does for steps in [start, stop); a thread computes up to `depth` steps ahead."""
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
         pending: deque[Future[T]] = deque()
         try:

@@ -53,10 +53,7 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | int = "latest") -> Path:
-    """Return the path of the latest checkpoint, the best (lowest held-out loss) or the checkpoint of a step.
-
-    Raises CheckpointError if there is none.
-    """
+    """Return the path of the latest, the best (by held-out loss) or a step's checkpoint, or raise CheckpointError."""
     directory = place(directory)
     steps = steps_in(directory)
     if not steps:
@@ -268,9 +265,7 @@ class Checkpoints:
         return self._named / str(steps[-1]) if steps else None
 
     def save(self, state: State, *, loss: float | None = None) -> None:
-        """Start a save and return once the state is copied and may be donated.
-
-        loss: held-out loss in nats, or None if it was not measured.
+        """Start a save and return once the state is copied and may be donated; loss: held-out loss in nats, if any.
 
         Raises CheckpointError if this or the previous save failed.
         """
@@ -296,10 +291,7 @@ class Checkpoints:
         self._check_save(step, failure)
 
     def _check_save(self, step: int, failure: BaseException | None) -> None:
-        """Wait until every process has finished its part of a save; raise CheckpointError if one has failed.
-
-        failure: this process's error, or None.
-        """
+        """Wait for all processes' parts of a save; raise CheckpointError for the first failure, such as this one's."""
         path, message = self.directory / str(step), "" if failure is None else str(failure) or type(failure).__name__
         if message := next(filter(None, hosts.gather(f"saving {path}", message)), ""):
             self._reopen()
@@ -376,7 +368,7 @@ class Checkpoints:
     def _reopen(self) -> None:
         """Reopen the directory after a failed save; otherwise, orbax would raise the error again at every later call.
 
-        Does nothing in a run of several processes, which would all have to reopen it together. Such a run ends.
+        A run of several processes, which would all have to reopen it together, ends instead.
         """
         if not hosts.alone():
             return

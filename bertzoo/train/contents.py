@@ -116,36 +116,24 @@ def another_step(checkpoint: Path, step: int) -> DamagedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredArray:
-    """An array on disk.
-
-    split: for each dimension, the mesh axes that split it, such as "data,fsdp", or None. Trailing dimensions that were
-    not split may be missing.
-    """
+    """An array on disk."""
 
     shape: tuple[int, ...]
     dtype: str
-    split: tuple[str | None, ...]
+    split: tuple[str | None, ...]  # mesh axes, such as "data,fsdp", of each dimension but trailing ones without any
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The contents of a checkpoint, without the arrays' data.
-
-    position: training stage and row that the run reads next.
-    loss: held-out loss in nats, or None if it was not measured.
-    mesh: {mesh axis: size} of the mesh that the checkpoint was saved on.
-    params: parameters by path.
-    training: arrays of the optimiser's state, step, key and position, by path.
-    size: bytes on disk.
-    """
+    """The contents of a checkpoint, without the arrays' data."""
 
     step: int
-    position: dict[str, int]
-    loss: float | None
-    mesh: dict[str, int]
-    params: dict[str, StoredArray]
-    training: dict[str, StoredArray]
-    size: int
+    position: dict[str, int]  # training stage and row that the run reads next
+    loss: float | None  # held-out loss in nats, or None if it was not measured
+    mesh: dict[str, int]  # {mesh axis: size} of the mesh that the checkpoint was saved on
+    params: dict[str, StoredArray]  # by path
+    training: dict[str, StoredArray]  # arrays of the optimiser's state, step, key and position, by path
+    size: int  # bytes on disk
 
     @property
     def parameters(self) -> int:
@@ -154,10 +142,9 @@ class Contents:
 
 
 def read_contents(checkpoint: Path | str) -> Contents:
-    """Read a checkpoint's contents, without the arrays' data.
+    """Read a checkpoint's contents, without the arrays' data, whose checksums only `verify` checks.
 
-    Verifies the checksums of all files but those with the arrays' data, which only `verify` checks. Raises
-    CheckpointError naming a file that is missing or damaged.
+    Raises CheckpointError naming a file that is missing or damaged.
     """
     checkpoint = place(checkpoint)
     if not checkpoint.is_dir():
@@ -201,9 +188,8 @@ def read_loss(checkpoint: Path) -> float | None:
 
 
 def stored_arrays(item: Path, meshes: list[dict[str, int]]) -> dict[str, StoredArray]:
-    """Return {path: array} for one folder of a checkpoint, without the arrays' data.
+    """Return {path: array} for a checkpoint's folder `params` or `training`, without the arrays' data.
 
-    item: the checkpoint's folder `params` or `training`.
     meshes: a list that receives {mesh axis: size} for each array that was saved on a mesh.
     """
     handler = ocp.PyTreeCheckpointHandler(  # the default options would ask jax for devices, which a run may be using

@@ -93,16 +93,11 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """The schedule that one or more stages share.
+    """The schedule that one or more stages share."""
 
-    start: number of steps before the schedule.
-    steps: length of the schedule in steps.
-    learning_rate: peak of the schedule; None takes the peak in the optimiser's config.
-    """
-
-    start: int
+    start: int  # number of steps before the schedule
     steps: int
-    learning_rate: float | None
+    learning_rate: float | None  # peak of the schedule; None takes the peak in the optimiser's config
 
 
 def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".format) -> None:
@@ -147,10 +142,7 @@ def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
 
 
 def stage_of(stages: Sequence[Stage], step: int) -> int:
-    """Return the index of the stage that contains step number `step`; the run's first step has number 1.
-
-    Raises the errors of `locate`.
-    """
+    """Return the index of the stage with step number `step`, counted from 1; raises the errors of `locate`."""
     index, inside = locate(stages, step)
     return index if inside else index - 1
 
@@ -167,26 +159,19 @@ def schedule_group(stages: Sequence[Stage], index: int) -> Group:
     return Group(start=start, steps=start_of(stages, last) - start, learning_rate=stages[first].learning_rate)
 
 
-RateFactor = Callable[[str], float]  # a parameter's path -> the factor of its learning rate; 0 freezes it
+RateFactor = Callable[[str], float]  # a parameter's path -> factor of its learning rate; 0: no gradient, no moments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageSetup:
-    """The loss and the optimiser of a training stage.
-
-    rates: a function from a parameter's path to a factor of its learning rate; 0 means no gradient and no moments. If
-    None, all parameters train at the full rate.
-    rule: builds an optimiser from the schedule, in place of `optim.build`.
-    name: the stage's name in messages.
-
-    All stages of a run have the same parameters.
-    """
+    """The loss and the optimiser of a training stage; all stages of a run have the same parameters."""
 
     objective: Objective
     optimizer: Optimizer
-    rates: RateFactor | None = None
+    rates: RateFactor | None = None  # None trains all parameters at the full rate
+    # builds an optimiser from the schedule, in place of `optim.build`
     rule: Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation] | None = None
-    name: str = ""
+    name: str = ""  # in messages
 
     @property
     def is_shared(self) -> bool:
@@ -253,28 +238,20 @@ class Experiment:
     """A built run. A method builds it once from its options and a mesh. The loop, the memory estimate, the plan, the
     check of a checkpoint and the count of FLOPs read it.
 
-    stages, setups: of each stage, its sizes and schedule, and its loss and optimiser.
-    batch(stage, rows): shapes of a batch of `rows` rows in a stage, if all its batches have the same.
-    frozen: shapes of parameters that objectives read but training neither changes nor saves, such as a teacher's,
-    boxed with their logical axes; None without any. frozen_dtype: the number format in which they are held.
-    plain: builds the same run without recomputation in the backward pass, to count the model's own FLOPs.
-    where(stage): config key of a stage, for messages.
-    boxed: shapes and dtypes of the trained parameters, boxed with their logical axes; all stages have the same.
-    frozen_shapes: shapes, dtypes and shardings of the frozen parameters; None without any.
-
     Raises ConfigError if the stages contradict one another, or if the mesh does not divide a batch or a parameter.
     """
 
     stages: Sequence[Stage]
     setups: Sequence[StageSetup]
     mesh: jax.sharding.Mesh
+    # (stage, rows) -> shapes of a batch, if all batches of a stage have the same
     batch: Callable[[int, int], Shapes] = lambda stage, rows: {}
-    frozen: Any = None
-    frozen_dtype: Any = None
-    plain: Callable[[], "Experiment"] | None = None
-    where: Callable[[int], str] = "stages.{}".format
-    boxed: Any = dataclasses.field(init=False)
-    frozen_shapes: Any = dataclasses.field(default=None, init=False)
+    frozen: Any = None  # shapes, boxed with their logical axes, of the parameters in `loop.Job.frozen`
+    frozen_dtype: Any = None  # number format in which they are held
+    plain: Callable[[], "Experiment"] | None = None  # builds the same run without recomputation, to count FLOPs
+    where: Callable[[int], str] = "stages.{}".format  # config key of a stage, for messages
+    boxed: Any = dataclasses.field(init=False)  # shapes and dtypes of the trained parameters, with their logical axes
+    frozen_shapes: Any = dataclasses.field(default=None, init=False)  # with dtypes and shardings
     _states: dict[int, State] = dataclasses.field(default_factory=dict, init=False)
     _programs: dict[int, StepProgram] = dataclasses.field(default_factory=dict, init=False)
 
@@ -321,10 +298,7 @@ class Experiment:
         return self._programs[index]
 
     def jitted_steps(self, index: int, frozen: Any = None) -> tuple[Any, Any]:
-        """Build the jitted training step and evaluation step of stage `index`.
-
-        frozen: frozen parameters, or their shapes, with shardings; None for those of `frozen_shapes`.
-        """
+        """Build the jitted steps of a stage; frozen: parameters or shapes with shardings, or `frozen_shapes`."""
         group, setup = schedule_group(self.stages, index), self.setups[index]
         places, tree = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
         schedule, microbatches = (group.steps, group.learning_rate), self.stages[index].microbatches

@@ -189,10 +189,7 @@ def _initialize(cluster: Cluster, method: str) -> None:
 
 
 def _resolve(coordinator: str, timeout: float) -> None:
-    """Wait until the coordinator's host name resolves, which takes a while in a new cluster.
-
-    Raises ConfigError after `timeout` seconds; jax would report no failure.
-    """
+    """Wait until the coordinator's host name resolves, which takes a while in a new cluster, or raise ConfigError."""
     host, _, port = coordinator.rpartition(":")
     end = time.monotonic() + timeout
     while True:
@@ -279,10 +276,7 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
 
 
 def in_turn(topic: str, action: Callable[[], Any], timeout: float = _HOUR) -> Any:
-    """Run `action` in process 0, then in all other processes, and return each process's own result.
-
-    topic, timeout: as in `share`, whose errors this function raises.
-    """
+    """Run `action` in process 0, then in all others; return the process's own result. Raises the errors of `share`."""
     results = []
     share(topic, lambda: results.append(action()), timeout)
     return results[0] if results else action()

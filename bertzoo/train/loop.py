@@ -68,37 +68,25 @@ class RunSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """The inputs of the training loop: losses, optimisers, data, devices, reporters and checkpoints.
-
-    experiment: the built run.
-    batches(stage, row): this process's part of the stage's batches, from the batch that starts at `row`.
-    heldout(stage): this process's part of the held-out batches to evaluate on.
-    length(batch): row length in tokens, if it may be less than the stage's max_length.
-    flops_per_example(stage, batch): the model's FLOPs for one row, forward and backward.
-    frozen: parameters that objectives read but training neither changes nor saves, such as a teacher's.
-    initial: initial parameters by path for a run without a checkpoint; the others are drawn from the seed.
-    measure(step, params): computes metrics, including `loss`, at every evaluation in place of the held-out means.
-    enough(step): whether to finish early, after this step.
-    followed: whether the program then starts another run; if so, a signal at the last step stops the program.
-    profile: directory for a trace of the steps in `config`, or None.
-    memory_advice(stage, share): advice that cuts a step's memory to at most that share of its present size.
-    """
+    """The inputs of the training loop: losses, optimisers, data, devices, reporters and checkpoints."""
 
     experiment: Experiment
     config: RunSettings
     seed: int
+    # (stage, row) -> this process's part of the stage's batches, from the batch that starts at `row`
     batches: Callable[[int, int], Iterator[HostBatch]]
-    heldout: Callable[[int], Iterable[HostBatch]] | None = None
+    heldout: Callable[[int], Iterable[HostBatch]] | None = None  # stage -> this process's part of the held-out batches
     checkpoints: Checkpoints | None = None
     reporters: Sequence[Reporter] = ()
-    length: Callable[[Batch], int] | None = None
-    flops_per_example: Callable[[int, Batch], float] | None = None
-    frozen: Any = None
-    initial: Mapping[str, np.ndarray] | None = None
+    length: Callable[[Batch], int] | None = None  # row length of a batch, if it may be less than the stage's max_length
+    flops_per_example: Callable[[int, Batch], float] | None = None  # (stage, batch) -> a row's FLOPs, with the backward
+    frozen: Any = None  # parameters that objectives read but training neither changes nor saves, such as a teacher's
+    initial: Mapping[str, np.ndarray] | None = None  # parameters by path of a fresh run; the others are drawn
+    # (step, params) -> metrics of every evaluation, including `loss`, in place of the held-out means
     measure: Callable[[int, Any], dict[str, float]] | None = None
-    enough: Callable[[int], bool] = lambda step: False
-    followed: bool = False
-    profile: Path | None = None
+    enough: Callable[[int], bool] = lambda step: False  # whether to finish early, after this step
+    followed: bool = False  # whether another run follows in this program, which a signal at the last step then stops
+    profile: Path | None = None  # directory for a trace of the steps in `config`
     memory_advice: Advice = lambda stage, share: "Use a smaller batch."
 
     def initial_state(self) -> tuple[State, bool]:

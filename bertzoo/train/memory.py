@@ -27,14 +27,10 @@ Advice = Callable[[int, float], str]  # (stage, share of its present memory to s
 
 
 class DeviceMemory(NamedTuple):
-    """Memory of one device in bytes.
+    """Memory of one device in bytes."""
 
-    total: the most that one process can use.
-    free: what is available now on a CPU device; None on other devices.
-    """
-
-    total: int
-    free: int | None
+    total: int  # the most that one process can use
+    free: int | None  # what is available now on a CPU device; None on other devices
 
     @property
     def usable(self) -> int:
@@ -52,10 +48,7 @@ def device_memory() -> DeviceMemory:
 
 
 def check_fits(analysis: Any) -> int:
-    """Return the bytes that a compiled program needs on one device, 0 if unknown.
-
-    analysis: the program's `memory_analysis()`. Raises OutOfMemory if the device has fewer bytes.
-    """
+    """Return the bytes of a program's `memory_analysis()` on one device, 0 if unknown; raises OutOfMemory."""
     if analysis is None:  # some backends have none
         return 0
     beside = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
@@ -93,18 +86,14 @@ _MOST = 1.35
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes that a training step needs on one device.
-
-    All fields are exact except `activations`, an estimate: the peak of live values if the compiler fuses no operations.
-    gradients: float32; with several microbatches, the gradients of one microbatch and the sum over microbatches.
-    """
+    """Bytes that a training step needs on one device; all fields are exact except `activations`."""
 
     parameters: int
     optimizer: int
     teacher: int
     batch: int
-    gradients: int
-    activations: int
+    gradients: int  # of one microbatch and, with several, the sum over microbatches
+    activations: int  # estimate: the peak of live values if the compiler fuses no operations
 
     @property
     def total(self) -> int:

@@ -335,8 +335,7 @@ class Recorder:
     def compiled(self, step: int, batch: Batch, compile_step: Callable[[], int]) -> None:
         """Record the event "compiling", call `compile_step`, and record the event "compiled".
 
-        batch: the batch of `step`, whose shapes the step is compiled for.
-        compile_step: returns the bytes that the compiled step needs on one device.
+        compile_step: returns the bytes that the step, compiled for the shapes of `batch`, needs on one device.
         """
         shape = {"rows": self._built.stages[self.stage].batch_size, "length": self._length(batch)}
         self._emit({"event": "compiling", "step": step - 1, "stage": self.stage, **shape})
@@ -352,10 +351,7 @@ class Recorder:
         self._emit({"event": name, "step": step, "stage": self._stage_of(step), **details})
 
     def put(self, step: int, row: int, report: dict[str, Any], batch: Batch) -> None:
-        """Keep the report of the step just dispatched, and read the report of the step before it.
-
-        row: the first row of the step's batch.
-        """
+        """Keep the report of the step just dispatched, whose batch starts at `row`, and read the report before it."""
         index, length = self._stage_of(step), self._length(batch)
         if length not in self._flops:
             self._meter.last = None  # the device computed the previous step while this one was compiled

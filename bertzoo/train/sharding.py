@@ -162,10 +162,7 @@ def place(name: str, shape: Sequence[int], logical: Sequence[str | None], mesh: 
 
 
 def placements(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
-    """Return the placement of every parameter, from boxed (`nn.with_logical_partitioning`) arrays or their shapes.
-
-    A leaf without logical names is replicated. Raises the errors of `place`.
-    """
+    """Return the placement of each boxed array or shape, replicated without names; raises the errors of `place`."""
 
     def is_box(leaf):
         return isinstance(leaf, nn.meta.AxisMetadata)
@@ -265,8 +262,7 @@ def platform_of(mesh: jax.sharding.Mesh) -> Platform:
 def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> AttentionKernel | None:
     """Return the kernel that computes attention in programs for a mesh, or None if these devices have no kernel.
 
-    Each device computes its own rows (data, fsdp) and heads (tensor).
-    interpret: run the kernel without TPUs, for tests.
+    Each device computes its own rows (data, fsdp) and heads (tensor). interpret: run it without TPUs, for tests.
     """
     device = mesh.devices.flat[0]
     if not interpret and (device.platform != "tpu" or device.device_kind in _NO_KERNELS):

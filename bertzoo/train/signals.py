@@ -13,10 +13,7 @@ _ECHO = 1.0  # seconds in which a second signal is a copy: Slurm signals a proce
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Return the signals that request a stop.
-
-    Leaves out SIGHUP under nohup, because such a run shall outlive its terminal.
-    """
+    """Return the signals that request a stop; not SIGHUP under nohup, because such a run shall outlive its terminal."""
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
 

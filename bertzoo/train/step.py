@@ -146,10 +146,7 @@ def make_train_step(
 
 
 def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str, Any]]:
-    """Return the jitted function (params, frozen, batch) -> {"terms": …, "metrics": …}, without dropout.
-
-    Both map names to (sum, weight).
-    """
+    """Return the jitted (params, frozen, batch) -> {"terms", "metrics"}, both {name: (sum, weight)}; no dropout."""
 
     def eval_step(params: Any, frozen: Any, batch: Batch):
         sums, metrics = objective(params, frozen, batch, None)

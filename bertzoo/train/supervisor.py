@@ -38,9 +38,7 @@ def is_child() -> bool:
 def supervise(argv: Sequence[str], name: str) -> int:
     """Run `bertzoo argv` as a child, forward SIGTERM, SIGINT and SIGHUP, and return its exit code.
 
-    name: this process's name in messages.
-
-    If a signal ended the child, raises Stopped or, if this process had forwarded no signal to the child, HostLost.
+    Raises Stopped, with this process's `name`, if a forwarded signal ended the child, and HostLost if another one did.
     """
     children: list[subprocess.Popen] = []
     forwarded: list[int] = []

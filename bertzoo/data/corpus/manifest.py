@@ -41,16 +41,13 @@ _MANIFEST = {
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRecord:
-    """The manifest's entry for one split, training or held-out.
-
-    unknown: number of [UNK] tokens. entries: number of vocabulary entries that occur.
-    """
+    """The manifest's entry for one split, training or held-out."""
 
     documents: int
     sentences: int
     tokens: int
-    unknown: int
-    entries: int
+    unknown: int  # number of [UNK] tokens
+    entries: int  # number of vocabulary entries that occur
     sentence_index: FileRecord
     document_index: FileRecord
     shards: tuple[ShardRecord, ...]
@@ -67,20 +64,14 @@ class SplitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of a corpus.
+    """The manifest of a corpus."""
 
-    hash: SHA-256 of the manifest without `hash` and `usage`; it identifies the corpus.
-    settings: content of the corpus's settings.json.
-    splits: entries of the splits by name, "train" and "heldout".
-    raw: the whole manifest as parsed JSON.
-    """
-
-    hash: str
-    settings: dict[str, Any]
+    hash: str  # SHA-256 of the manifest without `hash` and `usage`; it identifies the corpus
+    settings: dict[str, Any]  # content of the corpus's settings.json
     vocab_size: int
     tokenizer_sha256: str
-    splits: dict[str, SplitRecord]
-    raw: dict[str, Any]
+    splits: dict[str, SplitRecord]  # "train" and "heldout"
+    raw: dict[str, Any]  # the whole manifest as parsed JSON
 
     @property
     def unknown_share(self) -> float:
@@ -159,10 +150,7 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
 
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
-    """Return a line such as "heldout is 0.03 there and 0.01 here" for every setting that differs.
-
-    ours: the settings here. theirs: the settings of another corpus, there.
-    """
+    """Return a line such as "heldout is 0.03 there and 0.01 here" for each setting of theirs that differs from ours."""
     flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
     return [
         f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
@@ -182,10 +170,7 @@ def _flatten(settings: dict[str, object]) -> dict[str, object]:
 
 
 def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
-    """Read a sidecar, the JSON file that marks a piece as finished; raises DocumentError if it is damaged.
-
-    destination: the corpus's directory, for the advice in the error.
-    """
+    """Read the JSON file that marks a piece of the corpus `destination` as finished, or raise DocumentError."""
     pattern = {"text_sha256": str, "part": int, "documents": int, "shards": {str: SHARD}, "dropped": {str: int}}
     return read_json(sidecar, pattern, f"Delete {destination} and tokenise again.")
 
@@ -193,10 +178,9 @@ def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
 def write_manifest(
     destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
 ) -> None:
-    """Join the sentence and document indexes of a corpus's pieces (groups of documents) and write the manifest.
+    """Join the sentence and document indexes of a corpus's `count` pieces (groups of documents) and write the manifest.
 
-    pieces: folder with the files of `count` finished pieces. destination: the corpus's folder. Raises CorpusError if a
-    split is empty.
+    pieces: folder with the pieces' files. Raises CorpusError if a split is empty.
     """
     sidecars = [read_sidecar(pieces / f"{index:05d}.json", destination) for index in range(count)]
     dropped: Counter[str] = Counter()
@@ -234,10 +218,9 @@ def write_manifest(
 def _join_split(
     destination: Path, pieces: Path, split: str, indexes: list[int], sidecars: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Write the sentence index and the document index of a split; return the split's entry in the manifest.
+    """Write a split's two indexes and return its entry in the manifest.
 
-    pieces, destination: as in `write_manifest`. indexes: numbers of the pieces that have documents in the split.
-    sidecars: the JSON object of every piece.
+    indexes: numbers of the pieces that have documents in the split. sidecars: the JSON object of every piece.
     """
     shards = [sidecars[index]["shards"][split] for index in indexes]
 
@@ -272,9 +255,9 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write the arrays of `parts` to a .npy file as one array, with only one of them in memory at a time.
+    """Write the arrays of `parts`, together (length,), to a .npy file, with only one of them in memory at a time.
 
-    length: number of elements of all parts. A memory map is not used, because it would stay in memory until flushed.
+    A memory map is not used, because it would stay in memory until flushed.
     """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:

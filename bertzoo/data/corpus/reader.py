@@ -38,10 +38,7 @@ class SplitIndex:
 
 
 class Corpus:
-    """A complete tokenised corpus.
-
-    address: URL or absolute path from which the corpus can be opened again.
-    """
+    """A complete tokenised corpus; `address`, a URL or an absolute path, opens it again."""
 
     def __init__(self, directory: Path, manifest: Manifest, address: str | None = None):
         self.directory = directory
@@ -126,10 +123,7 @@ def _map(directory: Path, record: FileRecord, length: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class UnigramEntropy:
-    """Losses of two unigram models on the held-out tokens, in nats per token: baselines for a model's loss.
-
-    [PAD], [CLS], [SEP] and [MASK] are not counted.
-    """
+    """Losses of two unigram models on the held-out tokens but [PAD], [CLS], [SEP] and [MASK], in nats per token."""
 
     entropy: float  # entropy of the held-out distribution: the least loss that any fixed distribution can have
     cross_entropy: float  # loss of the add-one smoothed training distribution on the held-out tokens

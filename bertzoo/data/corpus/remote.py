@@ -92,10 +92,9 @@ def _tokenizer_files(manifest: Manifest) -> list[str]:
 
 
 def claim(folder: RemoteFolder, settings: dict[str, object]) -> Manifest | None:
-    """Reserve a folder for a corpus with these settings.
+    """Reserve a folder for a corpus with these settings; return the manifest if the folder holds this corpus complete.
 
-    Returns the manifest if the folder already holds this corpus complete, else None. Raises CorpusError if the folder
-    holds anything else or cannot be written.
+    Raises CorpusError if the folder holds anything else or cannot be written.
     """
     if not folder.has_file(SETTINGS):
         if folder.file_sizes():

@@ -110,10 +110,7 @@ class Blocks:
             resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
     def read(self, blocks: np.ndarray) -> np.ndarray:
-        """Return the tokens of blocks, (N, BLOCK); a shard's last block may be shorter and is padded with 0.
-
-        blocks: (N,) block numbers, ascending and distinct.
-        """
+        """Return the tokens of ascending, distinct `blocks` (N,) as (N, BLOCK); short last blocks are padded with 0."""
         result = np.zeros((len(blocks), BLOCK), self._dtype)
         edges = np.searchsorted(blocks, self.first_block)
         for shard in np.flatnonzero(np.diff(edges)):

@@ -61,10 +61,7 @@ _SAMPLED = {"origins": 32, "documents": 256, "characters": 4096}  # limits of _c
 def write_corpus(
     data: Data, destination: Path | str, *, workers: int = 0, progress: Progress | None = None
 ) -> Manifest:
-    """Write the corpus of `data.source` to a directory (a path) or a URL (a string), as `bertzoo tokenize` does.
-
-    Raises as `tokenize` does.
-    """
+    """Write the corpus of `data.source` to a directory (a path) or a URL (a string); raises as `tokenize` does."""
     if isinstance(destination, Path):
         manifest = tokenize(data, destination, workers=workers, progress=progress).manifest
     else:
@@ -173,10 +170,7 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    """Yield documents to train a vocabulary on: the first documents of every source, about TRAIN_BYTES bytes in all.
-
-    Every source has an equal share of the bytes, or fewer if its text is shorter.
-    """
+    """Yield the first documents of every source, TRAIN_BYTES bytes shared equally, to train a vocabulary on."""
     for part in data.parts:
         size = 0
         for document in _training_documents(part, data):
@@ -194,10 +188,7 @@ def _training_documents(part: MixturePart, data: Data) -> Iterator[str]:
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
-    """Tokenise the unfinished pieces (groups of documents) with `workers` processes; return the number of all pieces.
-
-    At most about 2 · workers pieces are in memory at once.
-    """
+    """Tokenise the unfinished pieces, about 2 · workers of them in memory at once; return the number of all pieces."""
     count = size = 0
     # One set for each pass over the source, since a further pass repeats documents on purpose.
     seen: defaultdict[int, SeenDocuments] = defaultdict(SeenDocuments)
@@ -224,7 +215,7 @@ def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Prog
 def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozenset[int]) -> None:
     """Write a piece's shards and indexes, then the JSON file that marks the piece as finished.
 
-    repeated: positions of documents to drop, because an equal document comes earlier in the corpus.
+    repeated: positions of documents that equal an earlier one of the corpus, to be dropped.
     """
     directory = destination / "tokenizer"
     encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
@@ -308,8 +299,5 @@ def _write_part(
 
 @functools.lru_cache(maxsize=1)  # a worker would load the tokenizer again for each of thousands of groups
 def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
-    """Load the tokenizer in `directory`, or return it from a cache.
-
-    fingerprint: hash of the tokenizer's files; if it changes, the files are read again.
-    """
+    """Load the tokenizer in `directory`, or return it from a cache unless the `fingerprint` of its files is new."""
     return tokenizer.load(directory)

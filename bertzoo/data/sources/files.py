@@ -26,14 +26,10 @@ _STATE, _SPLITS, SPLIT = "state.json", "dataset_dict.json", "train"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of text.
+    """A file of text."""
 
-    address: path or URL of the file.
-    system: file system of the URL; None for a file on this machine's disk.
-    """
-
-    address: str
-    system: "AbstractFileSystem | None" = None
+    address: str  # path or URL
+    system: "AbstractFileSystem | None" = None  # of the URL; None for a file on this machine's disk
 
     def __str__(self) -> str:
         return self.address
@@ -61,10 +57,7 @@ class SourceFile:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open the file as a seekable stream.
-
-        If the file cannot be read, raises OSError for a local file and CorpusError for a remote one.
-        """
+        """Open the file as a seekable stream; raises OSError for a local file, CorpusError for a remote one."""
         if self.system is None:
             with open(self.address, "rb") as file:
                 yield file
@@ -74,10 +67,7 @@ class SourceFile:
 
 
 def find_files(name: str) -> list[SourceFile]:
-    """Return the files of a path, directory, glob or URL, sorted.
-
-    Raises CorpusError if there are none, or a remote directory cannot be listed.
-    """
+    """Return the sorted files of a path, directory, glob or URL; raises CorpusError if it cannot list any."""
     files = _remote_files(name) if is_url(name) else _local_files(name)
     if files is None:
         raise CorpusError(f"the source file {name} does not exist. Correct the path in data.source.")

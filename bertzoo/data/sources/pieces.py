@@ -32,22 +32,14 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Consecutive documents of one Origin; one worker tokenises the whole group.
+    """Consecutive documents of one Origin; one worker tokenises the whole group."""
 
-    index: number of the piece in the corpus.
-    origin: name of the Origin, for messages.
-    part: index of the source in the mixture.
-    repetition: number of earlier passes over the source.
-    left_out: number of documents that the mixture's weight excluded since the previous piece; 0 in repetitions.
-    documents: texts with one paragraph (or sentence) per line.
-    """
-
-    index: int
-    origin: str
-    part: int
-    repetition: int
-    left_out: int
-    documents: tuple[str, ...]
+    index: int  # number of the piece in the corpus
+    origin: str  # name of the Origin, for messages
+    part: int  # index of the source in the mixture
+    repetition: int  # number of earlier passes over the source
+    left_out: int  # documents that the mixture's weight excluded since the previous piece; 0 in repetitions
+    documents: tuple[str, ...]  # texts with one paragraph (or sentence) per line
 
     @property
     def sha256(self) -> str:
@@ -59,11 +51,9 @@ class Piece:
 
 
 def takes(document: str, repetition: int, share: float, heldout: float) -> bool:
-    """Return whether a pass over a source reads a document, based on its hash.
+    """Return whether the pass over a source after `repetition` others reads a document, based on its hash.
 
-    repetition: number of earlier passes over the source.
-    share: share of the documents to read.
-    heldout: share of held-out documents, which only the first pass reads.
+    share: share of the documents to read. heldout: share of held-out documents, which only the first pass reads.
     """
     if repetition and is_heldout(document, heldout):
         return False

@@ -23,10 +23,7 @@ _BUFFER = 1 << 20  # bytes read ahead per column; the default loads a whole row 
 
 
 def text_documents(file: SourceFile) -> Iterator[str]:
-    """Yield documents, which blank lines separate.
-
-    Raises CorpusError, naming the line, for text that is too long or not UTF-8.
-    """
+    """Yield documents, which blank lines separate; raises CorpusError naming a line that is too long or not UTF-8."""
     document, start, size = io.StringIO(), 0, 0
     for number, line in _lines(file):
         if line:
@@ -70,10 +67,7 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
 
 
 def record_document(text: str, place: str) -> str:
-    """Return a record's text with one paragraph per line.
-
-    Raises CorpusError naming `place` if the text is too long or has half a surrogate pair.
-    """
+    """Return a record's text, one paragraph per line; raises CorpusError naming `place` if too long or no text."""
     if len(text) > LONGEST:
         raise CorpusError(f"{place} holds a document of {len(text):,} characters, more than {LONGEST:,}. Split it.")
     try:

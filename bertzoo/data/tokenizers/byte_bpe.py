@@ -27,10 +27,7 @@ _SPACE = "Ġ"  # the byte of a space
 
 @dataclass(frozen=True, kw_only=True)
 class ByteBpe:
-    """A vocabulary of byte pairs, loaded from the tokenizer.json at `path` or, if path is empty, trained on the source.
-
-    Text is normalised by Unicode's NFC. Case and accents stay.
-    """
+    """A vocabulary of byte pairs over text in Unicode's NFC, loaded from the tokenizer.json at `path` or trained."""
 
     kind: Literal["byte_bpe"] = "byte_bpe"
     path: str = ""  # a tokenizer.json; empty: train on the source

@@ -198,11 +198,9 @@ def describe_unknown(share: float, place: str) -> str:
 
 
 def check_unknown(share: float, place: str, inherited: bool = False) -> None:
-    """Warn if more than 1 % of a text's tokens are [UNK]; raise CorpusError above 20 %.
+    """Warn if the share (0 to 1) of [UNK] among a text's tokens exceeds 1 %; raise CorpusError above 20 %.
 
-    share: share (0 to 1) of [UNK] among the tokens.
-    place: noun phrase for the text in the message.
-    inherited: the vocabulary belongs to a model that this run starts from, so no option can replace it.
+    place: noun phrase for the text in messages. inherited: the vocabulary belongs to a model that this run starts from.
     """
     if share > UNKNOWN_ERROR:
         mend = (

@@ -57,9 +57,8 @@ class WordPiece:
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
         """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-        The library orders the characters inside words by a hash table. This order differs between runs and decides
-        between candidates of equal count. So a first pass collects these characters, and a second pass trains with a
-        fixed order of them.
+        The library orders the characters inside words by a hash table, which decides between candidates of equal count.
+        So a first pass collects these characters, and a second pass trains with a fixed order of them.
         """
         parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
         try:
@@ -86,10 +85,7 @@ def _parts(texts: Iterator[str]) -> Iterator[str]:
 
 
 class WordPieceTokenizer(LibraryTokenizer):
-    """WordPiece tokenizer of a list of entries.
-
-    The constructor raises CorpusError for an entry that occurs twice or that no line of a vocab.txt can hold.
-    """
+    """Tokenizer of a list of entries; raises CorpusError for an entry that repeats or that no vocab.txt can hold."""
 
     file, spellings = "vocab.txt", SPECIALS
 
