@@ -28,6 +28,8 @@ from bertzoo.train import contents, hosts
 from bertzoo.train.contents import DamagedCheckpoint
 from bertzoo.train.state import State, named
 
+_LOG = logging.getLogger(__name__)
+_loss = operator.itemgetter(contents.LOSS)
 COMMITTED = "commit_success.txt"  # orbax's marker of a complete checkpoint
 TRAINING = "training"  # the item of a checkpoint beside its parameters
 _ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  # they do not mean damage
@@ -188,10 +190,6 @@ def _restore_items(
         ) from error
 
 
-_LOG = logging.getLogger(__name__)
-_loss = operator.itemgetter(contents.LOSS)
-
-
 def _is_of_abandoned_write(record: logging.LogRecord) -> bool:
     """Return whether an asyncio record is of a write of orbax or tensorstore that failed after another one."""
     error = record.exc_info[1] if record.exc_info else None
@@ -310,7 +308,7 @@ class Checkpoints:
         try:
             self.wait()
         finally:
-            self._sealer.shutdown()
+            self._sealer.shutdown(wait=False)
             self._manager.close()
 
     def restore_latest(self, abstract: State | Callable[[int], State]) -> State | None:

@@ -38,18 +38,13 @@ _connected = threading.Event()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Settings for connecting the processes of a run; a field that is None is detected from the environment.
+    """Settings for connecting the processes of a run; a field that is None is detected from the environment."""
 
-    coordinator: HOST:PORT of process 0. processes: number of processes. process: index of this process, from 0.
-    start_timeout: seconds in which all processes must connect.
-    heartbeat_timeout: seconds without a heartbeat after which a process counts as lost.
-    """
-
-    coordinator: str | None = None
-    processes: int | None = None
-    process: int | None = None
-    start_timeout: int = 300
-    heartbeat_timeout: int = 30
+    coordinator: str | None = None  # HOST:PORT of process 0
+    processes: int | None = None  # number of processes
+    process: int | None = None  # index of this process, from 0
+    start_timeout: int = 300  # seconds in which all processes must connect
+    heartbeat_timeout: int = 30  # seconds without a heartbeat after which a process counts as lost
 
     def __post_init__(self):
         names = ("coordinator", "processes", "process")
@@ -241,17 +236,14 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 
 
 def barrier(topic: str, timeout: float = _HOUR) -> None:
-    """Wait until every process calls `barrier`; raises HostLost if one has not called it after `timeout` seconds.
-
-    topic: what the processes wait for, such as "the corpus"; equal in all processes. HostLost quotes it.
-    """
+    """Wait until every process calls `barrier`; arguments and errors as in `share`."""
     gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 
 def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
     """Run `action` in process 0 only and return its result, a JSON value, in every process.
 
-    topic: what the processes wait for; equal in all processes. HostLost quotes it.
+    topic: what the processes wait for, such as "the corpus"; equal in all processes. HostLost quotes it.
 
     If the action raises an error, process 0 raises that error, and every other process raises FirstProcessError. Raises
     HostLost if process 0 sends no result within `timeout` seconds.

@@ -321,13 +321,12 @@ def build(
 ) -> optax.GradientTransformation:
     """Compose the whole optimiser: clip by the global norm, update per tensor, scale by the schedule.
 
-    steps: length of the schedule in steps.
-    learning_rate: replaces the config's peak.
+    steps: length of the schedule. learning_rate: replaces the config's peak.
     rates: a function from a parameter's path to a factor of its learning rate. A parameter with factor 0 does not
     change, has no optimiser state and counts in no norm.
     matrices: {path of a kernel: which of its axes form matrices}; only Muon needs it.
 
-    Moments have the parameters' shapes. Raises the errors of `build_schedule`.
+    Raises the errors of `build_schedule`.
     """
     clip = clip_by_global_norm(config.clip_norm) if config.clip_norm else optax.identity()
     update = per_tensor(config)
@@ -363,11 +362,8 @@ def _bias_count(path: tuple, _: Any) -> bool:
 def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
-    parts: what the stage carries over.
-    "moments": the moments mu and nu, Muon's momentum and, if the optimiser corrects bias, its step count. The
-    schedule restarts.
-    "all": the whole old state, so that the schedule continues.
-    "params": nothing of the old state; the new state is returned.
+    "moments" carries the moments mu and nu, Muon's momentum and, if the optimiser corrects bias, its step count; the
+    schedule restarts. "all" carries the whole old state, so that the schedule continues, and "params" none of it.
     """
     if parts == "all":
         return old

@@ -42,8 +42,6 @@ RULES: dict[str, str | None] = {
     "teacher": None,
     "pruned": None,
 }
-
-
 FALLBACKS = ("head_size", "feed_forward")  # dimensions to split instead of one that a mesh axis does not divide
 
 
