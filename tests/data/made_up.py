@@ -25,6 +25,11 @@ def write_documents(path: Path, documents: list[list[str]]) -> Path:
     return path
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    """The bytes of every file below a directory, by its path there."""
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
 def small(source: Path | str, **changes) -> Data:
     """The settings of small test corpora."""
     settings = {"heldout": 0.1, "piece_bytes": 40_000, "tokenizer": WordPiece(vocab_size=300), "sentences": "lines"}

@@ -88,12 +88,9 @@ def test_rows_equal_the_transcription(lengths, max_length, single, short, data):
     assert [bool(b) for _, _, b in reference] == [bool(b) for _, _, b in expected]
 
 
-def made(corpus, tmp_path, **changes: Any) -> RowPlan:
-    settings: dict[str, Any] = {"max_length": 64, "seed": 1, **changes}
-    packing = ElectraPacking(
-        **{name: settings.pop(name) for name in list(settings) if name.endswith(("share", "passes"))}
-    )
-    return plan_rows(corpus, "train", packing, sentence="none", directory=tmp_path, **settings)
+def made(corpus, tmp_path, max_length=64, seed=1, **packing: Any) -> RowPlan:
+    settings: dict[str, Any] = {"max_length": max_length, "seed": seed, "directory": tmp_path}
+    return plan_rows(corpus, "train", ElectraPacking(**packing), sentence="none", **settings)
 
 
 def test_segments_are_adjacent_and_have_the_right_length(corpus, tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up import small
+from made_up import contents, small
 from messages import mentioning, mentions
 
 from bertzoo.core import remote as remote_files
@@ -22,9 +22,8 @@ URL = "memory://bucket/corpus"
 @pytest.fixture
 def bucket(bucket, corpus):
     """A bucket that holds the corpus."""
-    for path in corpus.directory.rglob("*"):
-        if path.is_file():
-            bucket.pipe(f"/bucket/corpus/{path.relative_to(corpus.directory)}", path.read_bytes())
+    for name, data in contents(corpus.directory).items():
+        bucket.pipe(f"/bucket/corpus/{name}", data)
     return bucket
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from made_up import made_up_documents, small, write_documents
+from made_up import contents, made_up_documents, small, write_documents
 from messages import mentioning
 
 from bertzoo.core.errors import CorpusError, UserError
@@ -25,10 +25,6 @@ from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import vocabulary
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
 
 
 @pytest.fixture(scope="module")
