@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import zstandard
-from messages import mentioning, mentions
+from messages import mentioning
 
 from bertzoo.core.errors import CorpusError, UserError, needs_extra
 from bertzoo.data.sources import text, tfds
@@ -38,32 +38,21 @@ COMPRESSIONS = {
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_text_is_the_same_in_every_compression(tmp_path, suffix):
-    path = tmp_path / f"a.txt{suffix}"
-    path.write_bytes(COMPRESSIONS[suffix](TEXT.encode()))
+def test_archives_of_one_or_two_parts_are_read_as_text(tmp_path, suffix):
+    path, compress = tmp_path / f"a.txt{suffix}", COMPRESSIONS[suffix]
+    path.write_bytes(compress(TEXT.encode()))
     assert read(path) == DOCUMENTS
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-def test_a_truncated_archive_raises(tmp_path, suffix):
-    path = tmp_path / f"a.txt{suffix}"
-    data = COMPRESSIONS[suffix]("".join(f"Line {i * i}.\n\n" for i in range(20_000)).encode())
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(CorpusError, match=mentioning(f"a.txt{suffix}", "cut short")):
-        read(path)
-
-
-def test_two_zst_frames_are_one_file(tmp_path):
-    path = tmp_path / "a.txt.zst"
-    path.write_bytes(COMPRESSIONS[".zst"](b"One.\n\n") + COMPRESSIONS[".zst"](b"Two.\n"))
+    path.write_bytes(compress(b"One.\n\n") + compress(b"Two.\n"))
     assert read(path) == ["One.", "Two."]
 
 
-def test_an_archive_of_noise_raises(tmp_path):
-    for suffix in (".gz", ".xz", ".zst"):
-        path = tmp_path / f"b.txt{suffix}"
-        path.write_bytes(b"not compressed at all")
-        with pytest.raises(CorpusError, match=mentioning("decompressed")):
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_truncated_archive_or_noise_raises(tmp_path, suffix):
+    path = tmp_path / f"a.txt{suffix}"
+    data = COMPRESSIONS[suffix]("".join(f"Line {i * i}.\n\n" for i in range(20_000)).encode())
+    for content in (data[: len(data) // 2], b"not compressed at all"):
+        path.write_bytes(content)
+        with pytest.raises(CorpusError, match=mentioning(f"a.txt{suffix}", "cannot be decompressed", "cut short")):
             read(path)
 
 
@@ -169,11 +158,6 @@ def test_a_record_beyond_the_limit_raises(monkeypatch):
         text.record_document("a " * 600, "a.parquet row 1")
 
 
-def test_a_long_word_is_text(tmp_path):
-    (tmp_path / "a.txt").write_text("x" * 100_000 + " y")
-    assert read(tmp_path / "a.txt") == ["x" * 100_000 + " y"]
-
-
 def test_blank_lines_are_counted_in_later_messages(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\n \n\n" * 100_000 + b"a\n" + b"\n" * 7 + b"caf\xe9\n")
     with pytest.raises(CorpusError, match=mentioning("a.txt", "line 300009", "UTF-8")):
@@ -197,9 +181,9 @@ def test_padding_between_xz_streams_is_skipped(tmp_path):
     assert read(padded) == ["One.", "Two."]
 
 
-def test_a_byte_order_mark_is_not_read_as_text(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfHello.\r\n\r\nWorld.\r\n")
-    assert read(tmp_path / "a.txt") == ["Hello.", "World."]
+def test_a_byte_order_mark_is_not_read_as_text_but_a_long_word_is(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfHello.\r\n\r\n" + b"x" * 100_000 + b" y\r\n")
+    assert read(tmp_path / "a.txt") == ["Hello.", "x" * 100_000 + " y"]
 
 
 def test_remote_directories_globs_and_files_are_read_as_local_ones(bucket):
@@ -281,6 +265,5 @@ def test_a_broken_package_is_not_called_missing(error):
 @pytest.mark.parametrize("name", ["huggingface:glue", "kubric:a/b", "glue/cola,data_dir=gs://bucket", "../glue", ""])
 def test_a_data_set_that_would_be_looked_up_on_the_network_is_rejected(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(CorpusError) as error:
+    with pytest.raises(CorpusError, match=mentioning(f"tfds:{name}", "NAME/CONFIG")):
         tfds.open_split(name)
-    assert mentions(str(error.value), f"tfds:{name}", "NAME/CONFIG")

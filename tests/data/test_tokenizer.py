@@ -10,7 +10,7 @@ from tiers import quick
 
 from bertzoo.core.errors import ConfigError, CorpusError, UserError
 from bertzoo.data.tokenizers import tokenizer
-from bertzoo.data.tokenizers.sentencepiece import SentencePiece
+from bertzoo.data.tokenizers.sentencepiece import SentencePiece, sentencepiece_library
 from bertzoo.data.tokenizers.tokenizer import build
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 
@@ -21,6 +21,11 @@ TEXTS = [
 ] * 20
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CONFIGS = [WordPiece(vocab_size=120), SentencePiece(vocab_size=60), SentencePiece(vocab_size=60, algorithm="bpe")]
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def trained(request):
+    return build(request.param, lambda: iter(TEXTS))
 
 
 def vocabulary(tmp_path, entries):
@@ -55,13 +60,11 @@ def test_wordpiece_matches_greedily():
     assert ids.dtype == np.int32 and "[UNK]" in greedy(words, entries)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_layout_continuation_and_round_trip(config, tmp_path):
-    trained = build(config, lambda: iter(TEXTS))
+def test_layout_continuation_and_round_trip(trained, tmp_path):
     assert list(vars(trained.specials).values()) == [0, 1, 2, 3, 4]
     assert not trained.continuation[:5].any() and trained.continuation.any()
-    assert len(trained.continuation) == trained.vocab_size <= config.vocab_size
-    tokenizer.save(trained, config, tmp_path)
+    assert len(trained.continuation) == trained.vocab_size <= trained.config.vocab_size
+    tokenizer.save(trained, trained.config, tmp_path)
     loaded = tokenizer.load(tmp_path)
     texts = ["The lazy dog words", "", "日本 café"]
     for ours, theirs in zip(trained.encode_batch(texts), loaded.encode_batch(texts), strict=True):
@@ -70,16 +73,9 @@ def test_layout_continuation_and_round_trip(config, tmp_path):
     assert "[MASK]" in loaded.decode([loaded.specials.mask])
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_special_tokens_in_the_text_are_spelt_out(config):
-    trained = build(config, lambda: iter(TEXTS))
+def test_special_tokens_in_the_text_become_ids_only_on_request(trained):
     ids = trained.encode_batch(["a [MASK] and [SEP] [CLS] [PAD] <pad>"])[0]
     assert not np.isin(ids, [0, 2, 3, 4]).any()
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_special_tokens_in_the_text_become_ids_only_on_request(config):
-    trained = build(config, lambda: iter(TEXTS))
     quick, fox = (ids.tolist() for ids in trained.encode_batch(["the quick", "brown fox"]))
     names = [trained.token(index) for index in range(5)]
     texts = [f"the quick {names[4]} brown fox", f"{names[2]}the quick{names[3]}{names[0]}", "", names[4], "the quick"]
@@ -91,9 +87,7 @@ def test_special_tokens_in_the_text_become_ids_only_on_request(config):
             trained.encode_batch("the quick", specials=specials)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_continuation_marks_where_words_begin(config):
-    trained = build(config, lambda: iter(TEXTS))
+def test_continuation_marks_where_words_begin(trained):
     text = "quick brown worlds apart"
     ids = trained.encode_batch([text])[0]
     assert int((~trained.continuation[ids]).sum()) >= len(text.split())
@@ -152,14 +146,11 @@ def test_training_is_the_same_in_every_process(kind, tmp_path):
     assert len(set(prints)) == 1 and len(prints[0]) == 65
 
 
-@pytest.mark.parametrize("missing", SPECIALS)
-def test_a_vocabulary_without_a_special_token_raises(tmp_path, missing):
-    path = vocabulary(tmp_path, [entry for entry in [*SPECIALS, "a", "b"] if entry != missing])
-    with pytest.raises(CorpusError, match=mentioning("vocab.txt", f"[{missing[1:-1]}]")):
-        WordPiece(path=path).load()
-
-
 def test_bad_vocabularies_raise_by_name(tmp_path):
+    for missing in SPECIALS:
+        path = vocabulary(tmp_path, [entry for entry in [*SPECIALS, "a", "b"] if entry != missing])
+        with pytest.raises(CorpusError, match=mentioning("vocab.txt", missing)):
+            WordPiece(path=path).load()
     with pytest.raises(CorpusError, match=mentioning("nothing.txt")):
         WordPiece(path=str(tmp_path / "nothing.txt")).load()
     with pytest.raises(CorpusError, match=mentioning("'a'")):
@@ -179,7 +170,7 @@ def test_bad_vocabularies_raise_by_name(tmp_path):
 
 @pytest.mark.parametrize("entry", ["a\0b", "a\rb", "\r", "ab\r"])
 def test_a_vocabulary_with_nul_or_carriage_return_raises(tmp_path, entry):
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    names = [*SPECIALS, "a"]
     file = tmp_path / "vocab.txt"
     file.write_bytes("\n".join([*names, entry, ""]).encode())
     with pytest.raises(CorpusError, match=mentioning(file, repr(entry), 6)):
@@ -190,15 +181,13 @@ def test_a_vocabulary_with_nul_or_carriage_return_raises(tmp_path, entry):
 
 
 def test_a_sentencepiece_model_without_mask_raises(tmp_path):
-    import io
-
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(  # pyright: ignore[reportAttributeAccessIssue]
-        sentence_iterator=iter(TEXTS), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    sentencepiece_library().SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_prefix=str(tmp_path / "spiece"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
     )
-    (tmp_path / "spiece.model").write_bytes(model.getvalue())
     with pytest.raises(CorpusError, match=mentioning("spiece.model", "<pad>, [CLS], [SEP], [MASK]")):
         SentencePiece(path=str(tmp_path / "spiece.model")).load()
 
@@ -213,10 +202,8 @@ def test_a_damaged_directory_raises(tmp_path):
         tokenizer.load(tmp_path)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_offsets_count_characters_of_the_original_text(config):
+def test_offsets_count_characters_of_the_original_text(trained):
     """In ASCII text every character except spaces is in one piece; in any text the ids equal encode_batch's."""
-    trained = build(config, lambda: iter(TEXTS))
     texts = [TEXTS[0], "The café's ﬁsh, 日本; cafe\u0301 A\u00a0B ☃ ½", "12,345, or 19,", "``The fox''", "", " \u0301"]
     for text, ids, (same, offsets) in zip(
         texts, trained.encode_batch(texts), trained.encode_offsets(texts), strict=True
@@ -236,18 +223,16 @@ def test_offsets_count_characters_of_the_original_text(config):
 
 def test_a_number_and_its_comma_have_offsets_of_their_own():
     """ALBERT's code cuts such pieces; within a text, where a space belongs to the piece, as at its beginning."""
-    trained = build(
-        SentencePiece(vocab_size=60), lambda: iter(["of " + " ".join(f"{i}," for i in range(10, 100))] * 50)
-    )
+    texts = ["of " + " ".join(f"{i}," for i in range(10, 100))] * 50
+    trained = build(SentencePiece(vocab_size=60), lambda: iter(texts))
     assert "▁99," in [trained.token(index) for index in range(trained.vocab_size)]
     for text in ("99,", "of 99, 19, f"):
         ids, offsets = trained.encode_offsets([text])[0]
-        commas = [
-            tuple(place) for index, place in zip(ids, offsets.tolist(), strict=True) if trained.token(index) == ","
-        ]
+        places = map(tuple, offsets.tolist())
+        commas = [place for index, place in zip(ids, places, strict=True) if trained.token(index) == ","]
         assert commas == [(i, i + 1) for i, character in enumerate(text) if character == ","]
         before = [text[a:b] for a, b in offsets.tolist() if (b, b + 1) in commas]
-        assert len(before) == text.count(",") and all(part.strip() and part.strip().isdigit() for part in before)
+        assert len(before) == text.count(",") and all(part.strip().isdigit() for part in before)
 
 
 def test_a_missing_sentencepiece_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
