@@ -24,29 +24,16 @@ from bertzoo.train.optim import AdamW
 from bertzoo.train.step import StepProgram, keep_programs
 
 
-class Steps:
-    """A reporter that counts train steps and keeps the records of compilation."""
-
-    def __init__(self):
-        self.trained, self.compiled = 0, []
-
-    def __call__(self, record: dict) -> None:
-        self.trained += record.get("split") == "train"
-        self.compiled += [record] if record.get("event") in ("compiling", "compiled") else []
-
-    def close(self) -> None: ...
-
-
 def test_every_program_is_announced_and_timed():
-    steps = Steps()
-    loop.run(toy.job(reporters=[steps]))
-    assert [(record["event"], record["step"], record["stage"]) for record in steps.compiled] == [
+    records = toy.Records()
+    loop.run(toy.job(reporters=[records]))
+    assert [(record["event"], record["step"], record["stage"]) for record in records.compilation()] == [
         ("compiling", 0, 0),
         ("compiled", 0, 0),
         ("compiling", 5, 1),
         ("compiled", 5, 1),
     ]
-    for record in steps.compiled[1::2]:
+    for record in records.compilation()[1::2]:
         assert record["seconds"] > 0 and record["memory_bytes"] > 1000
         assert (record["rows"], record["length"]) == (toy.ROWS, toy.STAGES[0].max_length)
 
@@ -73,18 +60,18 @@ def test_only_shared_steps_keep_their_trace(shared: bool, traces: int):
 def test_a_step_larger_than_the_device_stops_before_it_runs(monkeypatch: pytest.MonkeyPatch, free: int | None):
     memory = DeviceMemory(1000 if free is None else 10**12, free)
     monkeypatch.setattr("bertzoo.train.memory.device_memory", lambda: memory)
-    steps, asked = Steps(), []
+    records, asked = toy.Records(), []
 
     def advice(stage: int, share: float) -> str:
         asked.append((stage, share))
         return "Use --size=7."
 
     with pytest.raises(OutOfMemory, match=mentioning("--size=7")) as caught:
-        loop.run(toy.job(reporters=[steps], memory_advice=advice))
+        loop.run(toy.job(reporters=[records], memory_advice=advice))
     error = caught.value
     assert error.available == (free or 1000) < error.needed
     assert asked == [(0, error.available / error.needed)]
-    assert not steps.trained and len(steps.compiled) == 1 and error.exit_code == 2
+    assert not records.of("train") and len(records.compilation()) == 1 and error.exit_code == 2
 
 
 def test_the_bytes_of_a_program_equal_its_arrays():
@@ -135,10 +122,10 @@ def test_programs_are_kept_in_the_users_cache(tmp_path: Path, monkeypatch: pytes
 
 def reads_program() -> bool:
     """Whether a run reads its step from the cache; each call has a step of its own, as another process would."""
-    steps = Steps()
+    records = toy.Records()
     setup = StageSetup(objective=toy.Toy(), optimizer=AdamW(learning_rate=0.02), rule=optax.adam)
-    loop.run(toy.job(reporters=[steps], stages=[toy.stage(2)], setups=[setup]))
-    return "saved_seconds" in steps.compiled[1]
+    loop.run(toy.job(reporters=[records], stages=[toy.stage(2)], setups=[setup]))
+    return "saved_seconds" in records.compilation()[1]
 
 
 @pytest.mark.slow
@@ -160,10 +147,9 @@ def test_programs_of_another_user_are_not_run(tmp_path: Path, monkeypatch: pytes
     another = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: another)
     with cache_directory(None):
-        keep_programs()
-        assert jax.config.jax_compilation_cache_dir is None
-        keep_programs(tmp_path / "run")
-        assert jax.config.jax_compilation_cache_dir is None
+        for folder in (None, tmp_path / "run"):
+            keep_programs(folder)
+            assert jax.config.jax_compilation_cache_dir is None
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])

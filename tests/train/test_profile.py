@@ -36,18 +36,10 @@ def steps(file: Path) -> list[int]:
 
 
 def test_a_trace_holds_the_steps_that_the_config_names(tmp_path: Path):
-    records = []
-
-    class Memory:
-        def __call__(self, record: dict) -> None:
-            records.append(record)
-
-        def close(self) -> None: ...
-
-    settings = RunSettings(**SETTINGS)
-    loop.run(toy.job(config=settings, profile=tmp_path, reporters=[Memory()]))
+    records = toy.Records()
+    loop.run(toy.job(config=RunSettings(**SETTINGS), profile=tmp_path, reporters=[records]))
     assert steps(trace(tmp_path)) == [4, 5, 6]  # in two stages
-    (ended,) = [record for record in records if record.get("event") == "profiled"]
+    (ended,) = [record for record in records.events() if record["event"] == "profiled"]
     assert ended["step"] == 6 and ended["stage"] == 1
 
 

@@ -1,5 +1,6 @@
 """Lines on the console, metrics.jsonl, TensorBoard, and the figures in them."""
 
+import contextlib
 import io
 import json
 import sys
@@ -58,16 +59,10 @@ def test_tokens_left_counts_every_stage():
     assert tokens_left(STAGES, 20) == 0
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(4.4, "4s"), (59.6, "1m00s"), (185, "3m05s"), (7380, "2h03m"), (439200, "5d02h")]
-)
-def test_duration(seconds, text):
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.5, "0.5"), (999, "999"), (1234567, "1.23M"), (2.5e12, "2.5T")])
-def test_quantity(value, text):
-    assert quantity(value) == text
+def test_durations_and_quantities_have_units():
+    seconds = 4.4, 59.6, 185, 7380, 439200
+    assert [*map(duration, seconds)] == ["4s", "1m00s", "3m05s", "2h03m", "5d02h"]
+    assert [*map(quantity, (0.5, 999, 1234567, 2.5e12))] == ["0.5", "999", "1.23M", "2.5T"]
 
 
 def test_without_a_terminal_every_record_is_a_plain_line():
@@ -96,6 +91,12 @@ def test_on_a_terminal_train_records_share_one_live_line(monkeypatch: pytest.Mon
     assert "\x1b[2K" in text and "step 11/20" in text and mentions(text, "step 12")  # a line erased, then the next
 
 
+def write(path: Path, *records: dict[str, Any]) -> None:
+    with contextlib.closing(JsonLines(path)) as lines:
+        for record in records:
+            lines(record)
+
+
 def test_json_lines_are_flushed_and_replace_an_incomplete_line(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
     lines = JsonLines(path)
@@ -103,9 +104,7 @@ def test_json_lines_are_flushed_and_replace_an_incomplete_line(tmp_path: Path):
     assert json.loads(path.read_text()) == RECORD
     lines.close()
     path.write_text(path.read_text() + '{"step": 13, "lo')
-    lines = JsonLines(path)
-    lines({"event": "resumed", "step": 12})
-    lines.close()
+    write(path, {"event": "resumed", "step": 12})
     first, last = map(json.loads, path.read_text().splitlines())
     assert first == RECORD and last["event"] == "resumed"
 
@@ -124,11 +123,7 @@ def test_json_lines_hold_every_step_once_after_a_resume(first: dict[str, Any], k
     steps = [{"split": split, "step": step} for step in (1, 2, 3) for split in ("train", "heldout")]
     event = {"event": "non_finite", "step": 3}
     path.write_text("".join(f"{json.dumps(record)}\n" for record in [*steps, event]) + "damaged\n")
-    lines = JsonLines(path)
-    lines(first)
-    lines({"split": "train", "step": 9})
-    lines({"event": "finished", "step": 9})
-    lines.close()
+    write(path, first, {"split": "train", "step": 9}, {"event": "finished", "step": 9})
     *before, damaged, own, train, finished = path.read_text().splitlines()
     assert [json.loads(line) for line in before] == [r for r in steps if r["step"] in kept] + [event]
     assert damaged == "damaged" and json.loads(own) == first
@@ -139,10 +134,7 @@ def test_json_lines_of_a_run_without_a_checkpoint_hold_every_step_once(tmp_path:
     path = tmp_path / "metrics.jsonl"
     records = {"event": "compiling", "step": 0}, {"split": "train", "step": 1}, {"split": "train", "step": 2}
     for _ in range(2):  # the first run is killed
-        lines = JsonLines(path)
-        for record in records:
-            lines(record)
-        lines.close()
+        write(path, *records)
     assert [*map(json.loads, path.read_text().splitlines())] == [records[0], *records]
 
 
@@ -150,9 +142,7 @@ def test_json_lines_keep_a_link_and_carriage_returns(tmp_path: Path):
     link, file = tmp_path / "metrics.jsonl", tmp_path / "elsewhere"
     file.write_bytes(b'damaged\rline\n{"split": "train", "step": 3}\n{"st')
     link.symlink_to(file)
-    lines = JsonLines(link)
-    lines({"event": "resumed", "step": 2})
-    lines.close()
+    write(link, {"event": "resumed", "step": 2})
     assert link.is_symlink() and file.read_bytes().splitlines(keepends=True)[:2] == [b"damaged\r", b"line\n"]
     assert json.loads(file.read_bytes().split(b"\n")[1])["event"] == "resumed"
 
@@ -166,20 +156,22 @@ def events(file: Path) -> Iterator[Any]:
         data = data[16 + size :]
 
 
-def test_tensorboard_drops_what_a_crashed_run_wrote_after_its_checkpoint(tmp_path: Path):
+def test_tensorboard_has_every_metric_and_drops_what_a_crashed_run_wrote_after_its_checkpoint(tmp_path: Path):
     board = TensorBoard(tmp_path)
     board(RECORD)
     board({"event": "resumed", "step": 9})
+    board({"event": "finished", "step": 12})
     board.close()
-    started = [event.step for file in tmp_path.iterdir() for event in events(file) if event.HasField("session_log")]
-    assert started == [10]
+    [file] = tmp_path.iterdir()
+    assert [event.step for event in events(file) if event.HasField("session_log")] == [10]
+    scalars = {value.tag: (event.step, value.simple_value) for event in events(file) for value in event.summary.value}
+    assert scalars.keys() == {f"train/{name}" for name in RECORD.keys() - {"step", "stage", "split"}}
+    assert scalars["train/loss"] == (12, 5.25)
 
 
 def test_json_lines_name_the_file_of_a_full_disk():
-    lines = JsonLines("/dev/full")
     with pytest.raises(OSError, match=mentioning("'/dev/full'")):
-        lines(RECORD)
-    lines.close()
+        write(Path("/dev/full"), RECORD)
 
 
 def test_a_run_without_the_extra_writes_no_tensorboard_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -204,33 +196,15 @@ def test_tensorboard_names_the_file_of_a_full_disk(tmp_path: Path, monkeypatch: 
     board.close()
 
 
-def test_tensorboard_has_every_figure(tmp_path: Path):
-    board = TensorBoard(tmp_path)
-    board(RECORD)
-    board({"event": "finished", "step": 12})
-    board.close()
-    [file] = tmp_path.iterdir()
-    found = {value.tag: (event.step, value.simple_value) for event in events(file) for value in event.summary.value}
-    assert found.keys() == {f"train/{name}" for name in RECORD.keys() - {"step", "stage", "split"}}
-    assert found["train/loss"] == (12, 5.25)
-
-
-@pytest.mark.parametrize(
-    ("kind", "peak"),
-    [("TPU v5 lite", 197e12), ("TPU v5", 459e12), ("TPU v4", 275e12), ("NVIDIA H100 80GB HBM3", 989e12), ("cpu", None)],
-)
-def test_peak_flops_uses_the_longest_prefix(kind, peak):
-    assert progress.peak_flops(kind) == peak
+def test_peak_flops_uses_the_longest_prefix():
+    kinds = "TPU v5 lite", "TPU v5", "TPU v4", "NVIDIA H100 80GB HBM3", "cpu"
+    assert [*map(progress.peak_flops, kinds)] == [197e12, 459e12, 275e12, 989e12, None]
 
 
 def test_means_divide_sums_by_weights_and_skip_weight_zero():
-    totals = Totals()
-    totals.add(
-        {"terms": {"mlm": (6.0, 2.0), "sop": (1.0, 4.0)}, "metrics": {"mlm_accuracy": (1.0, 2.0), "x": (0.0, 0.0)}}
-    )
-    totals.add(
-        {"terms": {"mlm": (1.0, 5.0), "sop": (3.0, 4.0)}, "metrics": {"mlm_accuracy": (2.0, 4.0), "x": (0.0, 0.0)}}
-    )
+    totals, unused = Totals(), {"x": (0.0, 0.0)}
+    totals.add({"terms": {"mlm": (6.0, 2.0), "sop": (1.0, 4.0)}, "metrics": {"mlm_accuracy": (1.0, 2.0)} | unused})
+    totals.add({"terms": {"mlm": (1.0, 5.0), "sop": (3.0, 4.0)}, "metrics": {"mlm_accuracy": (2.0, 4.0)} | unused})
     assert totals.means() == {"loss": 1.5, "mlm_loss": 1.0, "sop_loss": 0.5, "mlm_accuracy": 0.5}
 
 

@@ -39,9 +39,8 @@ def test_placements_follow_the_table_without_axes_of_size_one():
     ],
 )
 def test_names_and_shapes_that_do_not_fit_raise(shape, names, error, named):
-    with pytest.raises(error) as raised:
+    with pytest.raises(error, match=mentioning(*named)):
         sharding.place("w/kernel", shape, names, toy.mesh(8, data=2, fsdp=2, tensor=2))
-    assert all(word in str(raised.value) for word in named)
 
 
 SPLIT = {"kernel": ("fsdp", "tensor"), "table": ("tensor",), "whole": ()}

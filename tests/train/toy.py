@@ -103,6 +103,25 @@ def job(directory: Path | None = None, **fields: Any) -> Job:
     return Job(**{**given, **fields})
 
 
+class Records(list[dict[str, Any]]):
+    """A reporter that stores its records."""
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        self.append(record)
+
+    def close(self) -> None: ...
+
+    def of(self, split: str) -> list[dict[str, Any]]:
+        return [record for record in self if record.get("split") == split]
+
+    def compilation(self) -> list[dict[str, Any]]:
+        return [record for record in self if record.get("event") in ("compiling", "compiled")]
+
+    def events(self) -> list[dict[str, Any]]:
+        """The events, without those of compilation."""
+        return [record for record in self if record.get("event", "compiled") not in ("compiling", "compiled")]
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two trees are equal bit for bit in every leaf."""
     return jax.tree.structure(a) == jax.tree.structure(b) and all(
