@@ -22,25 +22,17 @@ VMEM = 12 * 2**20  # bytes of the attention kernel's blocks; a program may use 1
 _NO_KERNELS = ("TPU v2", "TPU v3")  # their matrix units take no bfloat16 operands from Pallas kernels
 ROWS = ("data", "fsdp")  # the mesh axes over which a batch's rows are split
 
+_WHOLE = ("embed", "position", "token_type", "head_size", "window", "pooled", "classes", "layers", "teacher", "pruned")
 # Logical axis name that a module declares -> mesh axis, or None for an axis that is never split.
 RULES: dict[str, str | None] = {
     "vocab": "tensor",
-    "embed": None,
-    "position": None,
-    "token_type": None,
     "model": "fsdp",
     "heads": "tensor",
-    "head_size": None,
     "feed_forward": "tensor",
-    "window": None,
     "group_in": "fsdp",
     "group_out": "tensor",
-    "pooled": None,
-    "classes": None,
     "bottleneck": "tensor",
-    "layers": None,
-    "teacher": None,
-    "pruned": None,
+    **dict.fromkeys(_WHOLE),
 }
 FALLBACKS = ("head_size", "feed_forward")  # dimensions to split instead of one that a mesh axis does not divide
 

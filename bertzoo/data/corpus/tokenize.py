@@ -7,7 +7,6 @@ run skips finished pieces, and so resumes a killed run.
 
 import functools
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -291,9 +290,9 @@ def _write_part(
     entries = sum(np.bincount(tokens[i : i + steps.step], minlength=vocab_size) for i in steps)
     documents = [len(lengths) for _, lengths in part]
     for name, counts in (("sentences", sentences), ("documents", documents), ("entries", entries)):
-        buffer = io.BytesIO()
-        np.save(buffer, np.asarray(counts, np.int32))
-        atomic.write_bytes(destination / PIECES / f"{index:05d}.{split}.{name}.npy", buffer.getvalue())
+        array = destination / PIECES / f"{index:05d}.{split}.{name}.npy"
+        with atomic.replacing(array) as temporary, temporary.open("wb") as file:
+            np.save(file, np.asarray(counts, np.int32))
     return {**shard.describe_file(path), "tokens": len(tokens)}
 
 
