@@ -15,8 +15,6 @@ from bertzoo.data.pack import ElectraPacking, RowPlan, electra_rows, plan_rows
 from bertzoo.data.pipeline import Batches, assemble
 from bertzoo.data.rng import SplitMix
 
-SENTENCES = st.lists(st.integers(1, 60), min_size=1, max_size=30)
-
 
 def transcription(sentences: list[list[int]], max_length: int, single: float, short: float, goes_back: bool, random):
     """add_line and _create_example of ELECTRA's ExampleBuilder on one document: (A, B, B before the cut) of each row.
@@ -58,18 +56,18 @@ def transcription(sentences: list[list[int]], max_length: int, single: float, sh
     return rows
 
 
-def lay(lengths: list[int], start: int = 7) -> tuple[list[int], list[list[int]]]:
-    bounds = (start + np.concatenate([[0], np.cumsum(lengths)])).tolist()
-    return bounds, [list(range(a, b)) for a, b in pairwise(bounds)]
-
-
 @settings(max_examples=300, deadline=None)
 @given(
-    SENTENCES, st.integers(5, 80), st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.sampled_from([0.0, 0.05, 1.0]), st.data()
+    st.lists(st.integers(1, 60), min_size=1, max_size=30),
+    st.integers(5, 80),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.05, 1.0]),
+    st.data(),
 )
 def test_rows_equal_the_transcription(lengths, max_length, single, short, data):
     seed = data.draw(st.integers(0, 2**32))
-    bounds, sentences = lay(lengths)
+    bounds = (7 + np.concatenate([[0], np.cumsum(lengths)])).tolist()
+    sentences = [list(range(a, b)) for a, b in pairwise(bounds)]
     rows = list(electra_rows(bounds, max_length, 3, single, short, SplitMix(seed)))
     expected = transcription(sentences, max_length, single, short, False, SplitMix(seed))
     assert len(rows) == len(expected)

@@ -88,9 +88,13 @@ def mixed(tmp_path_factory):
     return small("mixture", mixture=parts)
 
 
-def test_a_mixed_corpus_counts_the_documents_of_every_part(mixed, tmp_path):
-    made = tokenize(mixed, tmp_path / "c", workers=1)
-    first, second = made.manifest.raw["parts"]
+@pytest.fixture(scope="module")
+def corpus(mixed, tmp_path_factory):
+    return tokenize(mixed, tmp_path_factory.mktemp("corpus") / "c", workers=1)
+
+
+def test_a_mixed_corpus_counts_the_documents_of_every_part(mixed, corpus, tmp_path):
+    first, second = corpus.manifest.raw["parts"]
     texts = [
         list(module._training_documents(replace(part, weight=1.0), replace(mixed, heldout=1e-9)))
         for part in mixed.parts
@@ -98,15 +102,15 @@ def test_a_mixed_corpus_counts_the_documents_of_every_part(mixed, tmp_path):
     heldout = sum(is_heldout(document, mixed.heldout) for document in texts[0])
     assert heldout and first["documents"] == 160 - heldout, "both copies, and the held-out documents once"
     assert second["documents"] == sum(is_chosen(document, 0.5) for document in texts[1])
-    assert made.manifest.raw["dropped"]["left_out"] == 80 - second["documents"]
-    assert made.manifest.raw["dropped"]["duplicate"] == 0
-    assert sum(part["tokens"] for part in (first, second)) == sum(s.tokens for s in made.manifest.splits.values())
+    assert corpus.manifest.raw["dropped"]["left_out"] == 80 - second["documents"]
+    assert corpus.manifest.raw["dropped"]["duplicate"] == 0
+    assert sum(part["tokens"] for part in (first, second)) == sum(s.tokens for s in corpus.manifest.splits.values())
     assert [(part["source"], part["weight"]) for part in (first, second)] == [
         (part.source, part.weight) for part in mixed.mixture
     ]
-    assert tokenize(mixed, tmp_path / "again", workers=1).hash == made.hash
+    assert tokenize(mixed, tmp_path / "again", workers=1).hash == corpus.hash
     other = replace(mixed, mixture=(mixed.mixture[0], replace(mixed.mixture[1], weight=0.6)))
-    assert tokenize(other, tmp_path / "other", workers=1).hash != made.hash
+    assert tokenize(other, tmp_path / "other", workers=1).hash != corpus.hash
 
 
 def test_the_verb_prints_the_documents_of_every_part(mixed, tmp_path, capsys):
@@ -130,14 +134,13 @@ def test_the_verb_prints_the_documents_of_every_part(mixed, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["parts"] == made["parts"]
 
 
-def test_a_corpus_is_known_by_its_mixture(mixed, tmp_path):
-    made = tokenize(mixed, tmp_path / "c", workers=1)
-    opened = open_corpus(small(tmp_path / "c"), tmp_path / "unused")
-    assert isinstance(opened, Corpus) and opened.hash == made.hash
-    assert open_corpus(replace(small(tmp_path / "c"), mixture=mixed.mixture), tmp_path / "unused").hash == made.hash
+def test_a_corpus_is_known_by_its_mixture(mixed, corpus, tmp_path):
+    data = small(corpus.directory)
+    assert open_corpus(data, tmp_path / "unused").hash == corpus.hash
+    assert open_corpus(replace(data, mixture=mixed.mixture), tmp_path / "unused").hash == corpus.hash
     other = (mixed.mixture[0], replace(mixed.mixture[1], weight=0.6))
-    with pytest.raises(ConfigError, match=mentioning(tmp_path / "c", "mixture")):
-        open_corpus(replace(small(tmp_path / "c"), mixture=other), tmp_path / "unused")
+    with pytest.raises(ConfigError, match=mentioning(corpus.directory, "mixture")):
+        open_corpus(replace(data, mixture=other), tmp_path / "unused")
     with pytest.raises(ConfigError, match=mentioning("source", "mixture")):
         tokenize(replace(mixed, source=mixed.mixture[0].source), tmp_path / "d", workers=1)
 

@@ -13,64 +13,36 @@ PEAK, STEPS, WARM = 2e-3, 1000, 100
 STEP = np.arange(STEPS + 5)
 
 
-def rates(config: Schedule, steps: int = STEPS) -> np.ndarray:
-    return np.asarray(build_schedule(config, PEAK, steps)(STEP))
-
-
-def bert(step: int) -> float:
-    return PEAK * step / WARM if step < WARM else PEAK * (1 - min(step, STEPS) / STEPS)
-
-
-def electra(step: int) -> float:
-    return PEAK * (1 - min(step, STEPS) / STEPS) * min(1.0, step / WARM)
-
-
-def nvidia(step: int) -> float:
-    progress, share = min(step / STEPS, 1), 0.2843
-    return PEAK * (progress / share if progress < share else (1 - progress) ** 0.5)
-
-
-def hugging_face(step: int) -> float:
-    return PEAK * (step / WARM if step < WARM else max(0.0, (STEPS - step) / (STEPS - WARM)))
-
-
-def mobilebert(step: int) -> float:
-    end = 1e-4 * PEAK
-    return PEAK * step / WARM if step < WARM else (PEAK - end) * (1 - min(step, STEPS) / STEPS) + end
-
-
-def transferred(step: int) -> float:
-    left = max(0.0, 1 - step / STEPS)
-    return PEAK * min(0.9 + 0.1 * left**0.5, 10 * step / STEPS)
-
-
-def wsd(step: int) -> float:
-    """Warm-up to step 100, stable to 750, then a quarter of the steps of (1 - t)^2 down to a tenth."""
-    left = min(1.0, max(0.0, (STEPS - step) / 250))
-    return PEAK * (step / WARM if step < WARM else 0.1 + 0.9 * left**2)
-
-
+LEFT, WARMING = np.maximum(1 - STEP / STEPS, 0), STEP / WARM
 TRANSFERRED = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="least", warmup_share=0.1)
+BERT = np.where(STEP < WARM, WARMING, LEFT)
+HUGGING_FACE = np.where(STEP < WARM, WARMING, np.maximum(0, (STEPS - STEP) / (STEPS - WARM)))
 
 
 @pytest.mark.parametrize(
-    ("config", "formula"),
+    ("config", "factors"),
     [
-        (Schedule(warmup_steps=WARM), bert),
-        (Schedule(warmup_share=0.1), bert),
-        (Schedule(warmup_steps=WARM, warmup="multiply"), electra),
-        (Schedule(kind="polynomial", power=0.5, warmup_share=0.2843), nvidia),
-        (Schedule(warmup_steps=WARM, decay_from="warmup"), hugging_face),
-        (Schedule(warmup_steps=WARM, end_factor=1e-4), mobilebert),
-        (TRANSFERRED, transferred),
-        (Schedule(kind="wsd", warmup_share=0.1, decay_share=0.25, end_factor=0.1, power=2.0), wsd),
-        (Schedule(kind="constant"), lambda step: PEAK),
-        (Schedule(kind="constant", warmup_steps=WARM), lambda step: PEAK * min(1.0, step / WARM)),
+        (Schedule(warmup_steps=WARM), BERT),
+        (Schedule(warmup_share=0.1), BERT),
+        (Schedule(warmup_steps=WARM, warmup="multiply"), LEFT * np.minimum(1, WARMING)),  # ELECTRA
+        # NVIDIA
+        (Schedule(kind="polynomial", power=0.5, warmup_share=0.2843),
+         np.where(STEP < 284.3, STEP / 284.3, LEFT**0.5)),
+        (Schedule(warmup_steps=WARM, decay_from="warmup"), HUGGING_FACE),
+        # MobileBERT
+        (Schedule(warmup_steps=WARM, end_factor=1e-4), np.where(STEP < WARM, WARMING, 1e-4 + (1 - 1e-4) * LEFT)),
+        (TRANSFERRED, np.minimum(0.9 + 0.1 * LEFT**0.5, 10 * STEP / STEPS)),
+        # Stable from step 100 to 750, then a quarter of the steps of (1 - t)^2 down to a tenth.
+        (Schedule(kind="wsd", warmup_share=0.1, decay_share=0.25, end_factor=0.1, power=2.0),
+         np.where(STEP < WARM, WARMING, 0.1 + 0.9 * np.minimum(1, 4 * LEFT) ** 2)),
+        (Schedule(kind="constant"), np.ones(len(STEP))),
+        (Schedule(kind="constant", warmup_steps=WARM), np.minimum(1, WARMING)),
     ],
-)
-def test_schedule_is_its_formula(config: Schedule, formula):
+)  # fmt: skip
+def test_schedule_is_its_formula(config: Schedule, factors: np.ndarray):
     # float32 carries 1 - p to 1e-7 of the peak.
-    np.testing.assert_allclose(rates(config), [formula(int(step)) for step in STEP], rtol=1e-5, atol=2e-7 * PEAK)
+    rates = np.asarray(build_schedule(config, PEAK, STEPS)(STEP))
+    np.testing.assert_allclose(rates, PEAK * factors, rtol=1e-5, atol=2e-7 * PEAK)
 
 
 def test_shipped_transfers_use_the_authors_rate_for_every_layer():
