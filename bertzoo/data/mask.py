@@ -94,11 +94,10 @@ def mask(
     row_keys = fold_arrays(seed, np.asarray(epochs), np.asarray(records))
     keys = fold_arrays(row_keys[:, None] ^ np.arange(ids.shape[1], dtype=np.uint64))
     # chosen (B, L) bool: tokens to predict. owners (B, L): position of their unit's first token.
-    chosen, owners = (
-        (_choose_tokens(candidates, count, fold_arrays(_ORDER, keys)), None)
-        if masking.kind == "token"
-        else _choose_words(ids, candidates, count, keys, masking, tokenizer.continuation)
-    )
+    if masking.kind == "token":
+        chosen, owners = _choose_tokens(candidates, count, fold_arrays(_ORDER, keys)), None
+    else:
+        chosen, owners = _choose_words(ids, candidates, count, keys, masking, tokenizer.continuation)
     # Positions and a mask of those in use: (B, P), ascending, padded with 0.
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)

@@ -289,7 +289,7 @@ class Checkpoints:
         self._check_save(step, failure)
 
     def _check_save(self, step: int, failure: BaseException | None) -> None:
-        """Wait for all processes' parts of a save; raise CheckpointError for the first failure, such as this one's."""
+        """Wait for all processes' parts of a save; raise CheckpointError if one failed, as this one by `failure`."""
         path, message = self.directory / str(step), "" if failure is None else str(failure) or type(failure).__name__
         if message := next(filter(None, hosts.gather(f"saving {path}", message)), ""):
             self._reopen()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bertzoo.core import atomic
+from bertzoo.core.config import leaves
 from bertzoo.core.documents import fitting, parse_json, read_json
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus.shard import FILE, SHARD, SPLITS, FileRecord, ShardRecord, describe_file
@@ -151,22 +152,12 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
     """Return a line such as "heldout is 0.03 there and 0.01 here" for each setting of theirs that differs from ours."""
-    flat_ours, flat_theirs = _flatten(ours), _flatten(theirs)
+    here, there = (dict(leaves(settings, "")) for settings in (ours, theirs))
     return [
-        f"{name} is {flat_theirs.get(name)!r} there and {flat_ours.get(name)!r} here"
-        for name in sorted(flat_ours.keys() | flat_theirs.keys())
-        if flat_ours.get(name) != flat_theirs.get(name)
+        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
+        for name in sorted(here.keys() | there.keys())
+        if here.get(name) != there.get(name)
     ]
-
-
-def _flatten(settings: dict[str, object]) -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{inner}": leaf for inner, leaf in value.items()}
-        else:
-            flat[name] = value
-    return flat
 
 
 def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
