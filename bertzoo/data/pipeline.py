@@ -119,10 +119,8 @@ def is_corpus(name: str) -> bool:
 class Batches:
     """Builds batches from the rows of a RowPlan, with the arrays of `array_shapes`.
 
-    max_length: row length in tokens.
-    max_predictions: most tokens to predict per row.
-    share: share of tokens to predict, which depends on the training step; None for the constant masking.share. Held-out
-    batches (`sequential`) always use masking.share.
+    max_length: row length in tokens. max_predictions: most tokens to predict per row.
+    share: share of tokens to predict by training step; None, and held-out batches (`sequential`), take masking.share.
     """
 
     def __init__(
@@ -258,9 +256,8 @@ def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) ->
 def array_shapes(
     rows: int, max_length: int, max_predictions: int, *, sentence: bool
 ) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return the shape and dtype of every array in a batch of `pipeline.Batches`, by name.
+    """Return the shape and dtype of every array in a batch of `Batches`, by name: B rows, L tokens, P predictions.
 
-    rows, max_length, max_predictions: the sizes B, L and P.
     sentence: whether to add `sentence_label` (B,), 1 for a random next sentence (NSP) or a swapped pair (SOP).
 
     Two arrays are weights, 1 or 0. `masked_weights` (B,P) is 0 for unused predictions. `row_weight` (B,) is 0 for rows

@@ -72,10 +72,7 @@ class CorpusConfig:
 def corpus_settings(
     source: str, overrides: Sequence[tuple[str, str]], files: Iterable[str | Path] = (), cls: type = CorpusConfig
 ) -> Data:
-    """Return the [data] table for tokenising `source`, loaded from config files and options.
-
-    overrides: options as (key, value).
-    cls: config class of the files.
+    """Return the [data] table for tokenising `source`, from config files of class `cls` and options (key, value).
 
     Raises UserError for an option that sets data.source or does not affect a corpus.
     """

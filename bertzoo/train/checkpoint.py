@@ -214,8 +214,7 @@ _LIMITS = {
 class Checkpoints:
     """Write and restore the checkpoints of a run: `<directory>/<step>/` and `<directory>/<step>.sha256.json`.
 
-    keep_last: number of newest checkpoints to keep.
-    keep_best: number of other checkpoints to keep, those with the lowest held-out loss.
+    keep_last, keep_best: numbers of newest checkpoints, and of others with the lowest held-out loss, to keep.
     before_save: called by process 0 before every save; an error that it raises prevents the save.
 
     One run at a time may use a directory. All processes of the run call every method together, and must share the

@@ -62,11 +62,9 @@ def check_fits(analysis: Any) -> int:
 
 @contextmanager
 def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
-    """Raise OutOfMemory, with advice, in place of memory errors in the with block.
+    """Raise OutOfMemory, with advice for the current stage, in place of memory errors in the with block.
 
-    stage: returns the current stage's index.
-    advice: `loop.Job.memory_advice`, called with (stage, share). The share is the memory available divided by the
-    memory needed, or 0.5 if the memory needed is unknown.
+    advice: `loop.Job.memory_advice`, called with (stage, memory available / memory needed, or 0.5 if that is unknown).
     """
     try:
         yield
@@ -171,13 +169,11 @@ def check_memory(built: "Experiment") -> None:
 
 
 def advice(built: "Experiment") -> Advice:
-    """Return a function (stage's index, share) -> sentence that advises how to cut the memory of the stage's step.
+    """Return a function (stage's index, share) -> advice that cuts the memory of the stage's step to that share.
 
     The sentence offers two options: more microbatches (`accumulate`) or a smaller `batch_size`. Either one cuts the
     estimate to at most share / _MOST of the present one, because a compiled step may need _MOST times its estimate. If
     one row per microbatch still needs more, the sentence advises a smaller model or more devices.
-
-    share: a fraction of the present estimate.
     """
     shards = sharding.row_shards(built.mesh)
 

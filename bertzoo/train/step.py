@@ -87,12 +87,10 @@ def make_train_step(
 ) -> Callable[[State, Any, Batch], tuple[State, dict[str, Any]]]:
     """Return the jitted function (state, frozen, batch) -> (state, report); the old state is donated.
 
-    shardings: shardings of the state, by default chosen by jax.
-    frozen_shardings: shardings of `frozen`, the parameters that do not train.
+    shardings: shardings of the state, by default chosen by jax. frozen_shardings: shardings of `frozen`.
 
     The report has these keys:
-    terms: {loss term: (sum, weight)}; the loss is the sum of the quotients sum / weight.
-    metrics: {metric: (sum, weight)}.
+    terms, metrics: {name: (sum, weight)}; the loss is the sum of the terms' quotients sum / weight.
     gradient_norm: global norm of the gradient before clipping.
     finite: whether loss, gradient and update are finite.
     """
@@ -226,9 +224,8 @@ def keep_programs(shared: Path | None = None) -> None:
     shared: folder, on disk or in a bucket, that all processes of a run read and process 0 writes; None stands for the
     user's cache folder, which a run of several processes does not use, as their programs would have to be the same.
 
-    Does nothing if JAX already has another cache directory (JAX_COMPILATION_CACHE_DIR) or the folder cannot be written.
-    Also does nothing if the folder is another user's, who could change the programs. JAX_ENABLE_COMPILATION_CACHE=false
-    turns the cache off.
+    Does nothing if JAX already has another cache directory (JAX_COMPILATION_CACHE_DIR), or if the folder cannot be
+    written or is another user's, who could change the programs. JAX_ENABLE_COMPILATION_CACHE=false turns the cache off.
     """
     global _cache
     chosen = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
