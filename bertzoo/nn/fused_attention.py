@@ -7,7 +7,7 @@ backward kernel computes the probabilities again, and dropout drops the same ele
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,24 +23,10 @@ TOKENS = 512  # tokens in a block, if it holds several rows or a part of one
 NEAR_TOKENS = 128  # tokens in a block of windows: the fewest that the kernel takes
 
 
-class Drop(NamedTuple):
-    """Dropout of attention probabilities: its rate, and the numbers that are hashed into its random bits.
-
-    seeds_B: a seed for each row.
-    salt: one uint32 number, hashed with the seeds.
-    first_head: index of the first head in the arrays; above 0 if other devices compute the heads before it.
-    """
-
-    rate: float
-    seeds_B: jax.Array
-    salt: jax.Array
-    first_head: jax.Array | int = 0
-
-
 def heads_per_block(heads: int, *sizes: int) -> int:
-    """Return how many heads a block holds: the fewest whose vectors fill whole groups of LANES lanes.
+    """Return the least divisor of `heads` whose vectors fill whole groups of LANES lanes, or `heads`.
 
-    The number divides `heads`, and is `heads` if no smaller number fits. sizes: lengths of a head's vectors.
+    sizes: lengths of a head's vectors.
     """
     for count in range(1, heads):
         if heads % count == 0 and all(count * size % LANES == 0 for size in sizes):
@@ -49,20 +35,15 @@ def heads_per_block(heads: int, *sizes: int) -> int:
 
 
 def rows_per_block(rows: int, length: int) -> int:
-    """Return how many rows of `length` tokens a block holds.
-
-    It is the largest divisor of `rows` that gives at most TOKENS tokens; 1 if even a single row has more.
-    """
+    """Return the largest divisor of `rows` whose rows of `length` have at most TOKENS tokens; 1 if a row has more."""
     return next((count for count in range(min(rows, TOKENS // length), 1, -1) if rows % count == 0), 1)
 
 
 def block_bytes(heads: int, query: jax.Array, key: jax.Array, value: jax.Array) -> int:
-    """Return about how many bytes of VMEM a block of the backward kernel needs.
+    """Return about how many bytes of VMEM a block of the backward kernel needs, for `heads` heads on one device.
 
-    heads: number of heads on one device.
-
-    The block needs two copies of the vectors and of their gradients, because the next block is loaded meanwhile, and
-    six float32 matrices of scores.
+    It has two copies of the vectors and of their gradients, because the next block is loaded meanwhile, and six float32
+    matrices of scores.
     """
     queries, keys = query.shape[1], key.shape[1]
     key_size, value_size = query.shape[3], value.shape[3]
@@ -79,46 +60,13 @@ def _product(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
     return jax.lax.dot_general(left, right, numbers, precision=precision, preferred_element_type=jnp.float32)
 
 
-class _Head(NamedTuple):
-    """Arrays of one head of one row in a block.
-
-    row: index of the row in the block.
-    query_lanes: where the head's queries and keys lie in the last axis of the block.
-    value_lanes: where the head's values lie in the last axis of the block.
-    query_LK: queries, scaled by 1/√K.
-    probabilities_LM: attention probabilities before dropout.
-    valid_1M: whether a key is a real token.
-    keep_LM: whether dropout keeps a pair of query and key; None without dropout.
-    """
-
-    row: Any
-    query_lanes: slice
-    value_lanes: slice
-    query_LK: jax.Array
-    key_MK: jax.Array
-    value_MJ: jax.Array
-    probabilities_LM: jax.Array
-    valid_1M: jax.Array
-    keep_LM: jax.Array | None
-
-
-def _softmax(scores_LM: jax.Array) -> jax.Array:
-    exponentials_LM = jnp.exp(scores_LM - jnp.max(scores_LM, axis=-1, keepdims=True))
-    return exponentials_LM / jnp.sum(exponentials_LM, axis=-1, keepdims=True)
-
-
-def _keep_mask(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
-    """Return (L,M): whether dropout keeps each pair of query and key of a head.
-
-    Dropout keeps a pair if its random bits, computed as in `random_bits`, are at least rate · 2³². shape: (L, M).
-    """
-    rows, columns = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
-    place = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns
-    return mix(mix(place ^ seed) + salt) >= jnp.uint32(round(rate * 2**32))
-
-
 def _each_head(heads: int, rate: float, words: Any, seeds: Any, query: Any, key: Any, value: Any, mask: Any, use: Any):
-    """Call `use` with the _Head of every head of every row of a block."""
+    """Call `use` for every head of every row of a block.
+
+    Its arguments: where the head's queries and keys lie in the block, where its values lie, the queries (L,K), scaled
+    by 1/√K, the keys (M,K), the values (M,J), the probabilities (L,M) before dropout, whether a key is a real token
+    (1,M), and a function that applies the head's dropout to (L,M).
+    """
     rows = query.shape[0]
     key_size, value_size = query.shape[2] // heads, value.shape[2] // heads
     block, part = pl.program_id(0), pl.program_id(1)
@@ -126,20 +74,28 @@ def _each_head(heads: int, rate: float, words: Any, seeds: Any, query: Any, key:
     def one_row(row: Any, _: Any) -> None:
         valid_1M = mask[row] > 0
         for head in range(heads):
-            query_lanes = slice(head * key_size, (head + 1) * key_size)
-            value_lanes = slice(head * value_size, (head + 1) * value_size)
-            query_LK, key_MK = query[row, :, query_lanes], key[row, :, query_lanes]
+            key_place = row, slice(None), slice(head * key_size, (head + 1) * key_size)
+            value_place = row, slice(None), slice(head * value_size, (head + 1) * value_size)
+            query_LK, key_MK = query[key_place], key[key_place]
             query_LK = query_LK * jnp.asarray(key_size**-0.5, query_LK.dtype)
             scores_LM = jnp.where(valid_1M, _product(query_LK, key_MK, (1, 1)), MASKED_SCORE)
             keep_LM = None
             if rate:
                 number = words[1] + (part * heads + head).astype(jnp.uint32)
                 keep_LM = _keep_mask(seeds[block * rows + row], words[0], number, scores_LM.shape, rate)
-            probabilities_LM = _softmax(scores_LM)
-            args = (query_LK, key_MK, value[row, :, value_lanes], probabilities_LM, valid_1M, keep_LM)
-            use(_Head(row, query_lanes, value_lanes, *args))
+            exponentials_LM = jnp.exp(scores_LM - jnp.max(scores_LM, axis=-1, keepdims=True))
+            probabilities_LM = exponentials_LM / jnp.sum(exponentials_LM, axis=-1, keepdims=True)
+            drop = functools.partial(_dropped, keep_LM=keep_LM, rate=rate)
+            use(key_place, value_place, query_LK, key_MK, value[value_place], probabilities_LM, valid_1M, drop)
 
     jax.lax.fori_loop(0, rows, one_row, None)
+
+
+def _keep_mask(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
+    """Return (L,M): whether dropout keeps each pair of query and key of a head, by the random bits of `random_bits`."""
+    rows, columns = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
+    place = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns
+    return mix(mix(place ^ seed) + salt) >= jnp.uint32(round(rate * 2**32))
 
 
 def _dropped(x_LM: jax.Array, keep_LM: jax.Array | None, rate: float) -> jax.Array:
@@ -149,9 +105,9 @@ def _dropped(x_LM: jax.Array, keep_LM: jax.Array | None, rate: float) -> jax.Arr
 
 
 def _forward_kernel(heads: int, rate: float, words, seeds, query, key, value, mask, context):
-    def use(head: _Head) -> None:
-        dropped_LM = _dropped(head.probabilities_LM.astype(head.value_MJ.dtype), head.keep_LM, rate)
-        context[head.row, :, head.value_lanes] = _product(dropped_LM, head.value_MJ, (1, 0)).astype(context.dtype)
+    def use(_, value_place, query_LK, key_MK, value_MJ, probabilities_LM, valid_1M, drop) -> None:
+        dropped_LM = drop(probabilities_LM.astype(value_MJ.dtype))
+        context[value_place] = _product(dropped_LM, value_MJ, (1, 0)).astype(context.dtype)
 
     _each_head(heads, rate, words, seeds, query, key, value, mask, use)
 
@@ -159,23 +115,22 @@ def _forward_kernel(heads: int, rate: float, words, seeds, query, key, value, ma
 def _backward_kernel(
     heads: int, rate: float, words, seeds, query, key, value, mask, change, query_change, key_change, value_change
 ):
-    def use(head: _Head) -> None:
-        dtype = head.value_MJ.dtype
-        change_LJ = change[head.row, :, head.value_lanes]
-        dropped_LM = _dropped(head.probabilities_LM.astype(dtype), head.keep_LM, rate)
-        value_change[head.row, :, head.value_lanes] = _product(dropped_LM, change_LJ, (0, 0)).astype(dtype)
-        change_LM = _dropped(_product(change_LJ, head.value_MJ, (1, 1)), head.keep_LM, rate)
-        mean_L1 = jnp.sum(change_LM * head.probabilities_LM, axis=-1, keepdims=True)
-        scores_LM = head.probabilities_LM * (change_LM - mean_L1)
-        scores_LM = jnp.where(head.valid_1M, scores_LM, 0.0).astype(dtype)
-        scale = head.query_LK.shape[1] ** -0.5
-        query_change[head.row, :, head.query_lanes] = (_product(scores_LM, head.key_MK, (1, 0)) * scale).astype(dtype)
-        key_change[head.row, :, head.query_lanes] = _product(scores_LM, head.query_LK, (0, 0)).astype(dtype)
+    def use(key_place, value_place, query_LK, key_MK, value_MJ, probabilities_LM, valid_1M, drop) -> None:
+        dtype, change_LJ = value_MJ.dtype, change[value_place]
+        value_change[value_place] = _product(drop(probabilities_LM.astype(dtype)), change_LJ, (0, 0)).astype(dtype)
+        change_LM = drop(_product(change_LJ, value_MJ, (1, 1)))
+        mean_L1 = jnp.sum(change_LM * probabilities_LM, axis=-1, keepdims=True)
+        scores_LM = jnp.where(valid_1M, probabilities_LM * (change_LM - mean_L1), 0.0).astype(dtype)
+        scale = query_LK.shape[1] ** -0.5
+        query_change[key_place] = (_product(scores_LM, key_MK, (1, 0)) * scale).astype(dtype)
+        key_change[key_place] = _product(scores_LM, query_LK, (0, 0)).astype(dtype)
 
     _each_head(heads, rate, words, seeds, query, key, value, mask, use)
 
 
-def _call(kernel: Callable, heads: int, rate: float, drop: Any, arrays: Any, mask_BM: Any, outs: Any, interpret: bool):
+def _call(
+    kernel: Callable, heads: int, rate: float, numbers: Any, arrays: Any, mask_BM: Any, outs: Any, interpret: bool
+):
     """Run a kernel over blocks of rows and heads, and return arrays shaped like `outs`.
 
     Inputs and outputs have the axes row, token and head · size; all are split along rows and heads in the same way.
@@ -188,40 +143,34 @@ def _call(kernel: Callable, heads: int, rate: float, drop: Any, arrays: Any, mas
         shape = together, array.shape[1], array.shape[2] // heads * in_block
         return pl.BlockSpec(shape, lambda row, part: (row, 0, part))
 
-    words_2, seeds_B = drop
     scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
     mask = pl.BlockSpec((together, 1, mask_BM.shape[1]), lambda row, part: (row, 0, 0))
-    more = list(arrays[3:])
+    inputs, more = arrays[:3], arrays[3:]
     return pl.pallas_call(
         functools.partial(kernel, in_block, rate),
         grid=(rows // together, heads // in_block),
-        in_specs=[scalars, scalars, *map(split, arrays[:3]), mask, *map(split, more)],
+        in_specs=[scalars, scalars, *map(split, inputs), mask, *map(split, more)],
         out_specs=jax.tree.map(split, outs),
         out_shape=outs,
         interpret=interpret,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
-    )(words_2, seeds_B, *arrays[:3], mask_BM[:, None, :].astype(jnp.int32), *more)
+    )(*numbers, *inputs, mask_BM[:, None, :].astype(jnp.int32), *more)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _attend(heads: int, rate: float, interpret: bool, query, key, value, mask_BM, drop):
+def _attend(heads: int, rate: float, interpret: bool, query, key, value, mask_BM, numbers):
     out = jax.ShapeDtypeStruct((*query.shape[:2], value.shape[2]), value.dtype)
-    return _call(_forward_kernel, heads, rate, drop, (query, key, value), mask_BM, out, interpret)
-
-
-def _attend_forward(heads: int, rate: float, interpret: bool, *arguments):
-    return _attend(heads, rate, interpret, *arguments), arguments
+    return _call(_forward_kernel, heads, rate, numbers, (query, key, value), mask_BM, out, interpret)
 
 
 def _attend_backward(heads: int, rate: float, interpret: bool, arguments, change):
-    query, key, value, mask_BM, drop = arguments
-    outs = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (query, key, value))
-    arrays = (query, key, value, change)
-    changes = _call(_backward_kernel, heads, rate, drop, arrays, mask_BM, outs, interpret)
+    *inputs, mask_BM, numbers = arguments
+    outs = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in inputs)
+    changes = _call(_backward_kernel, heads, rate, numbers, (*inputs, change), mask_BM, outs, interpret)
     return *changes, None, None
 
 
-_attend.defvjp(_attend_forward, _attend_backward)
+_attend.defvjp(lambda *arguments: (_attend(*arguments), arguments[3:]), _attend_backward)
 
 
 def fused_attention(
@@ -229,20 +178,21 @@ def fused_attention(
     key_BMHK: jax.Array,
     value_BMHJ: jax.Array,
     mask_BM: jax.Array,
-    drop: Drop | None,
-    interpret: bool = False,
+    rate: float,
+    seeds_B: jax.Array,
+    salt: jax.Array,
+    first_head: jax.Array,
+    interpret: bool,
 ) -> jax.Array:
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J), the first of the two results of `attend`.
 
-    drop: None for no dropout. interpret: run the kernel without a TPU, for tests.
+    rate: of dropout, whose random bits are hashes of a row's seed, the salt (uint32) and the element's position.
+    first_head: index of the first head in the arrays; above 0 if other devices compute the heads before it.
+    interpret: run the kernel without a TPU, for tests.
     """
     heads = query_BLHK.shape[2]
     flat = [array.reshape(*array.shape[:2], -1) for array in (query_BLHK, key_BMHK, value_BMHJ)]
-    if drop is None:
-        rate, words_2, seeds_B = 0.0, jnp.zeros(2, jnp.uint32), jnp.zeros(len(mask_BM), jnp.uint32)
-    else:
-        rate, seeds_B = drop.rate, drop.seeds_B
-        words_2 = jnp.stack([drop.salt, jnp.asarray(drop.first_head, jnp.uint32)])
+    words_2 = jnp.stack([salt, first_head.astype(jnp.uint32)])
     context: Any = _attend(heads, rate, interpret, *flat, mask_BM, (words_2, seeds_B))
     return context.reshape(*context.shape[:2], heads, -1)
 
@@ -253,7 +203,7 @@ def long_attention(
     value_BMHJ: jax.Array,
     mask_BM: jax.Array,
     reach: int | None,
-    interpret: bool = False,
+    interpret: bool,
 ) -> jax.Array:
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) for rows of any length, without dropout.
 
@@ -263,18 +213,16 @@ def long_attention(
     heads, size = query_BLHK.shape[2:]
     tokens = TOKENS if reach is None else NEAR_TOKENS
 
-    def laid_out(x: jax.Array) -> jax.Array:
-        """Pad the tokens (B,L,H,K) to whole blocks, and put the heads first, (B,H,L,K)."""
-        return jnp.pad(x, ((0, 0), (0, -x.shape[1] % tokens), (0, 0), (0, 0))).transpose(0, 2, 1, 3)
-
-    query, key, value = map(laid_out, (query_BLHK * jnp.asarray(size**-0.5, query_BLHK.dtype), key_BMHK, value_BMHJ))
+    query, key, value = (  # whole blocks of tokens, with the heads first, (B,H,L,K)
+        jnp.pad(x, ((0, 0), (0, -x.shape[1] % tokens), (0, 0), (0, 0))).transpose(0, 2, 1, 3)
+        for x in (query_BLHK * jnp.asarray(size**-0.5, query_BLHK.dtype), key_BMHK, value_BMHJ)
+    )
     shape = query.shape[2], key.shape[2]
-    mask = splash_attention_mask.FullMask(shape)
-    if reach is not None:
-        mask = splash_attention_mask.LocalMask(shape, (reach, reach), 0)
+    masks = splash_attention_mask
+    mask = masks.FullMask(shape) if reach is None else masks.LocalMask(shape, (reach, reach), 0)
     names = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute", "block_q_dq", "block_kv_dq")
     kernel = splash_attention_kernel.make_splash_mha_single_device(
-        splash_attention_mask.MultiHeadMask([mask] * heads),
+        masks.MultiHeadMask([mask] * heads),
         block_sizes=splash_attention_kernel.BlockSizes(**dict.fromkeys(names, tokens)),
         interpret=interpret,
     )

@@ -257,7 +257,7 @@ def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> Attent
     device = mesh.devices.flat[0]
     if not interpret and (device.platform != "tpu" or device.device_kind in _NO_KERNELS):
         return None
-    from bertzoo.nn.fused_attention import Drop, block_bytes, fused_attention, long_attention
+    from bertzoo.nn.fused_attention import block_bytes, fused_attention, long_attention
 
     def attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, dropout, train, reach):
         rows, heads = query_BLHK.shape[0], query_BLHK.shape[2]
@@ -274,8 +274,8 @@ def attention_kernel(mesh: jax.sharding.Mesh, interpret: bool = False) -> Attent
             if is_long:
                 return long_attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, reach, interpret)
             first_head = jax.lax.axis_index("tensor") * query_BLHK.shape[2]
-            drop = None if key is None else Drop(dropout.rate, seeds_B, salt, first_head)
-            return fused_attention(query_BLHK, key_BMHK, value_BMHJ, mask_BM, drop, interpret)
+            inputs, rate = (query_BLHK, key_BMHK, value_BMHJ, mask_BM), 0.0 if key is None else dropout.rate
+            return fused_attention(*inputs, rate, seeds_B, salt, first_head, interpret)
 
         seeds_B = jnp.zeros(rows, jnp.uint32) if key is None else row_seeds(key, rows)
         salt = jnp.uint32(0) if key is None else words_of(key)[1]
