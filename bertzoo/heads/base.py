@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from bertzoo.models.compute import ACTIVATIONS, Compute
 from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, layer_factory
 from bertzoo.nn import ClassificationHead, Dropout
+from bertzoo.nn.parameter import init_shapes
 from bertzoo.train.objective import Batch, Params
-from bertzoo.train.state import boxed_shapes
 
 TYPES = "token_type_ids"
 FAR = 1e9  # subtracted from padding before a maximum
@@ -154,7 +154,7 @@ class Encoding(OnBackbone):
 
 
 def keep_pooler(backbone: Backbone, pooler: bool) -> Backbone:
-    """Return a model's backbone, without its pooler if `pooler` is false."""
+    """Return the backbone, without its pooler if `pooler` is false."""
     return backbone if pooler else backbone._replace(pooler=None)
 
 
@@ -249,16 +249,10 @@ class HeadObjective:
         return init_model(self.model, key)
 
 
-class _Whole(NamedTuple):
-    module: Any
-
-    def init(self, key: jax.Array) -> Params:
-        more = (jnp.zeros((1, 1), jnp.int32),) if isinstance(self.module, Pretraining) else ()
-        return init_model(self.module, key, *more)
-
-
 def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
-    boxed = boxed_shapes(_Whole(head.build(model, Compute())))
+    module = head.build(model, Compute())
+    more = (jnp.zeros((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()
+    boxed = init_shapes(lambda key: init_model(module, key, *more), jax.random.key(0))
     flat, _ = jax.tree_util.tree_flatten_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.Partitioned))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): (box.value.shape, box.names) for path, box in flat}
 

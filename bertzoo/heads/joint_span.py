@@ -164,12 +164,7 @@ class JointSpanExtraction(AnswerHead):
 
     def build(self, model: Any, compute: Compute) -> JointSpanFinder:
         def pair() -> PairHead:
-            dense = DensePair(
-                features=self.hidden_size,
-                axes=("model", "pooled"),
-                kernel_init=glorot_uniform,
-                dtype=compute.jax_dtype,
-            )
+            dense = DensePair(self.hidden_size, ("model", "pooled"), glorot_uniform, compute.jax_dtype)
             # Always the exact gelu, whatever the model's activation is.
             return PairHead(dense=dense, activation=ACTIVATIONS["gelu"], output=logit())
 
@@ -272,10 +267,8 @@ class JointSpanObjective(HeadObjective):
         weight_B, null_B = batch["row_weight"], 1.0 - batch["answerable"]
         losses_B = optax.sigmoid_binary_cross_entropy(output.null_logits, null_B)
         right_B = (output.null_logits > 0) == (null_B > 0)
-        metrics |= {
-            "null_loss": (jnp.sum(losses_B * weight_B), jnp.sum(weight_B)),
-            "null_accuracy": (jnp.sum(right_B * weight_B), jnp.sum(weight_B)),
-        }
+        for name, value_B in (("null_loss", losses_B), ("null_accuracy", right_B)):
+            metrics[name] = jnp.sum(value_B * weight_B), jnp.sum(weight_B)
         return {"span": metrics["span_loss"][0], "null": self.null_weight * metrics["null_loss"][0]}, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
@@ -287,8 +280,7 @@ class JointSpanObjective(HeadObjective):
 class Pair(struct.PyTreeNode):
     """Map states x (K,1,D) of K tokens and y (L,D) of L tokens to a logit for each pair of tokens, (K,L).
 
-    A logit is output(activation(dense_x(x) + dense_y(y))). dense_x and dense_y are the two parts of a dense layer on
-    [x, y].
+    dense_x and dense_y are the two parts of a dense layer on [x, y].
     """
 
     dense_x: Any
@@ -315,8 +307,7 @@ class JointSpanLogits(struct.PyTreeNode):
     reads_first: ClassVar[bool] = False
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
-        length = len(x_RD)
-        types_L = inputs[TYPES].astype(jnp.float32)
+        length, types_L = len(x_RD), inputs[TYPES].astype(jnp.float32)
         first_L = (jnp.arange(length) == 0).astype(jnp.float32)
         excluded_L = EXCLUDED * (1.0 - jnp.maximum(types_L * mask_L, first_L))
         start_L = self.start(x_RD)[:, 0] + excluded_L
@@ -330,14 +321,11 @@ class JointSpanLogits(struct.PyTreeNode):
 def align_starts(
     theirs: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the outputs of file and model for a row, with end logits for the same start positions in the same order.
+    """Return the outputs of a file (`theirs`) and its model (`ours`) for a row, with end logits for the same starts.
 
-    theirs: the file's outputs. ours: the model's outputs. Outputs without `starts` are returned unchanged.
-
-    File and model may choose different `starts` or order them differently. Only the end logits of common positions are
-    returned, in the model's order, without `starts`. `drop_excluded` replaces the logits of excluded positions.
-
-    Raises ValueError if file and model have no common start position.
+    Outputs without `starts` are returned unchanged. File and model may choose or order `starts` differently: only the
+    end logits of common ones are returned, in the model's order, after `drop_excluded`. Raises ValueError if there are
+    none.
     """
     theirs, ours = dict(theirs), dict(ours)
     if "starts" not in ours:
@@ -354,11 +342,10 @@ def align_starts(
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Replace the logits of the answers that the model excludes, in the file's logits and in the model's logits.
+    """Replace the logits of answers that a model excludes, in a file's logits (`actual`) and the model's (`expected`).
 
-    actual: the file's logits. expected: the model's logits. An excluded answer has a logit of about -1,000, which would
-    hide the errors of other logits. In `expected` it becomes 0. In `actual` it becomes 0 if the file excludes the
-    answer, too, and otherwise 1,000, which counts as an error.
+    They are about -1,000, which would hide the errors of others. In `expected` they become 0. In `actual` they become 0
+    if the file excludes the answer, too, and otherwise 1,000, which counts as an error.
     """
     excluded = expected < EXCLUDED / 2
     kept = np.where(actual < EXCLUDED / 2, 0, -EXCLUDED)

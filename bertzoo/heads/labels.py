@@ -123,11 +123,9 @@ class SequenceClassification(HeadConfig):
         """Return `logits`, computed from `probabilities` if a file has these."""
         if "probabilities" not in outputs:
             return outputs
-        least = np.finfo(np.float32).tiny
-        logits = np.log(np.maximum(outputs["probabilities"], least))
-        if self.probabilities == "sigmoid":
-            logits -= np.log(np.maximum(1 - outputs["probabilities"], least))
-        return {"logits": logits}
+        shares, least = outputs["probabilities"], np.finfo(np.float32).tiny
+        logits = np.log(np.maximum(shares, least))
+        return {"logits": logits - np.log(np.maximum(1 - shares, least)) if self.probabilities == "sigmoid" else logits}
 
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:

@@ -135,12 +135,11 @@ class SpanObjective(HeadObjective):
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
         """Return `start_logits` and `end_logits` (B,L) for decoding."""
-        start_BL, end_BL = jnp.moveaxis(apply_model(self.model, params, batch, None).logits, -1, 0)
-        return {"start_logits": start_BL, "end_logits": end_BL}
+        return SpanExtraction.name_outputs(apply_model(self.model, params, batch, None))
 
 
 def reduced_rows(batch: Batch, reduction: Reduction) -> jax.Array:
-    """Return the denominator of a loss per row: the number of rows that count, or 1 for a sum."""
+    """Return the denominator of a loss: the number of rows that count, or 1 for a sum."""
     return jnp.float32(1) if reduction == "sum" else jnp.sum(batch["row_weight"])
 
 

@@ -73,9 +73,8 @@ class GroupedHeads:
             )
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` and the four numbers of groups divide `width`.
+        """Raise ConfigError unless `heads` and all numbers of groups divide `width`, whose config key is `name`.
 
-        name: config key of `width`.
         inputs: width of the attention's input; query_groups, key_groups and value_groups must divide it too.
         """
         groups = {"query_groups": self.query_groups, "key_groups": self.key_groups, "value_groups": self.value_groups}
@@ -104,8 +103,7 @@ class MixedHeads:
     """ConvBERT's heads: heads / head_ratio attention heads and the same number of convolution heads.
 
     Each head is width / heads wide (Jiang et al. 2020 §3). For heads = 12, a head_ratio of 2 keeps 6 + 6 heads, and a
-    head_ratio of 4 keeps 3 + 3. With convolution = "none", there are no convolution heads, and kernel_size and
-    mask_padding must keep their defaults.
+    head_ratio of 4 keeps 3 + 3. With convolution = "none", kernel_size and mask_padding must keep their defaults.
     """
 
     kind: Literal["mixed"] = "mixed"
@@ -133,13 +131,7 @@ class MixedHeads:
         return 0 if self.mask_padding or self.convolution == "none" else self.kernel_size // 2
 
     def check(self, name: str, inputs: int, width: int, heads: int) -> None:
-        """Raise ConfigError unless `heads` divides `width` and head_ratio is at most max(2, heads).
-
-        name: config key of `width`. inputs: not checked.
-
-        A head_ratio of 2 turns a single head into one attention head and, unless convolution = "none", one convolution
-        head.
-        """
+        """Raise ConfigError unless `heads` divides `width`, the value of the key `name`; check head_ratio."""
         check_divides(name, width, heads=heads)
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
             raise ConfigError(f"head_ratio = {self.head_ratio} is more than heads = {heads}. Use a smaller ratio.")

@@ -66,8 +66,8 @@ class ConvBert(ModelConfig):
     def generator(self, width: float) -> "ConvBert":
         """Return the config of a generator `width` times as wide as this model, for replaced token detection.
 
-        As in the official code, the generator has `width` times as many heads as this model, but at least 1. Its
-        feed_forward_size is 4 times its hidden_size. Raises ConfigError if the generator's sizes do not fit together.
+        As in the official code, it has `width` times as many heads, but at least 1, and feed_forward_size = 4 ·
+        hidden_size. Raises ConfigError if these sizes do not fit together.
         """
         hidden_size, heads = round(width * self.hidden_size), max(1, round(width * self.heads))
         try:

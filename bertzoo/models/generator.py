@@ -17,8 +17,6 @@ from bertzoo.models.squeezebert import SqueezeBert
 from bertzoo.nn import Encoder, EncoderOutput
 from bertzoo.nn.positions import masked_states, tokens_read
 
-HEAD_SIZE = 64
-
 
 class Generator(nn.Module):
     """Map the discriminator's embedding output (B,L,E) to logits (B,P,V), at P positions of each row.
@@ -46,12 +44,9 @@ class Generator(nn.Module):
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
     """Build a generator `width` times as wide as the model of `config`.
 
-    If `config` has a method `generator`, the config that this method returns sets all sizes of the generator.
-    Otherwise, the generator is ELECTRA's. It has as many layers as the model, feed-forwards 4 times as wide as
-    the generator, and as many heads as possible with at least 64 features each, or one head. All other settings are
-    the model's.
-
-    Raises ConfigError if the generator's width rounds to 0.
+    The method `generator` of `config`, if any, returns the generator's config. Otherwise, the generator is ELECTRA's:
+    it has the model's settings, feed-forwards 4 times as wide as the generator, and as many heads as possible with at
+    least 64 features each, or one head. Raises ConfigError if the generator's width rounds to 0.
     """
     if (custom := getattr(config, "generator", None)) is not None:
         generator = custom(width)
@@ -59,9 +54,11 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
     size, heads = generator_sizes(config, width)
     make = layer_factory(compute, config.initializer_range, config.norm_epsilon)
     embedding: Any = config.backbone(compute).embedding
+    ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
+    x_BLE, _ = jax.eval_shape(lambda ids: embedding.init_with_output(jax.random.key(0), ids, ids, ids, False), ids)
     return Generator(
         encoder=Encoder(
-            projection=make.projection(_embedded_width(embedding), size),
+            projection=make.projection(x_BLE.shape[-1], size),
             layers=make.layers(config, size, heads, 4 * size),
         ),
         # The word table may be narrower than the embedding's output (MobileBERT: 128 of 512).
@@ -70,24 +67,20 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
 
 
 def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
-    """Return (width, number of heads) of a generator `width` times as wide as a model.
-
-    Raises ConfigError if the width rounds to 0.
-    """
+    """Return (width, number of heads) of a generator; raises ConfigError if the width rounds to 0."""
     size = round(width * config.hidden_size)
     if size < 1:
         raise ConfigError(
             f"generator_width = {width} of hidden_size = {config.hidden_size} rounds to a generator of width 0. Use a "
             "larger generator_width."
         )
-    return size, max(n for n in divisors(size) if n <= max(1, size // HEAD_SIZE))
+    return size, max(n for n in divisors(size) if n <= max(1, size // 64))
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """Return the model config of a generator `width` times as wide as the model of `config`, or None.
+    """Return the model config of the generator that `generator_of` builds, or None if no config describes it.
 
-    If `config` has a method `generator`, that method returns the config. Otherwise, a Bert, an Electra or a
-    SqueezeBert gets an Electra config, and any other model None. Raises ConfigError if the width rounds to 0.
+    Raises ConfigError if the width rounds to 0.
     """
     if (custom := getattr(config, "generator", None)) is not None:
         return custom(width)
@@ -98,10 +91,3 @@ def generator_config(config: Any, width: float) -> Any:
     sizes = {"hidden_size": size, "heads": heads, "feed_forward_size": 4 * size}
     embedding = {"embedding_size": getattr(config, "embedding_size", config.hidden_size)}
     return Electra(**{**shared, **sizes, **embedding, "kind": "electra"})
-
-
-def _embedded_width(embedding: Any) -> int:
-    """Return the output width of an embedding module, by tracing the module."""
-    ids = jax.ShapeDtypeStruct((1, 2), jnp.int32)
-    x_BLE, _ = jax.eval_shape(lambda ids: embedding.init_with_output(jax.random.key(0), ids, ids, ids, False), ids)
-    return x_BLE.shape[-1]

@@ -31,6 +31,7 @@ from bertzoo.nn import (
     NoNorm,
     SharedBottleneck,
     Trigram,
+    Untied,
     from_bottleneck,
     from_stream,
 )
@@ -112,8 +113,21 @@ class MobileBert(ModelConfig):
     def backbone(self, compute: Compute) -> Backbone:
         """Build the trigram embedding, bottleneck layers and, if `pooler` is set, the tanh pooler."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+        embedding = Embedding(
+            word=make.table(self.vocab_size, self.embedding_size, "vocab"),
+            position=make.table(self.max_positions, self.hidden_size, "position", "model"),
+            token_type=make.token_types(self.token_types, self.hidden_size, "model"),
+            norm=self._norm(make),
+            dropout=Dropout(self.dropout),
+            transformation=Trigram(
+                features=self.hidden_size,
+                kernel_init=make.kernel_init,
+                dtype=compute.jax_dtype,
+                mask_padding=self.mask_padding,
+            ),
+        )
         return Backbone(
-            embedding=self._embedding(make),
+            embedding=embedding,
             encoder=Encoder(
                 layers=tuple(self._layer(make, inner) for inner in per_layer(self.feed_forward_size, self.layers))
             ),
@@ -123,26 +137,13 @@ class MobileBert(ModelConfig):
     def masked_head(self, compute: Compute) -> MaskedHead:
         """Build the masked-LM head, with embedding_size features tied to the word table and the others untied."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        extra = make.untied(self.vocab_size) if self.embedding_size < self.hidden_size else None
+        extra = None
+        if self.embedding_size < self.hidden_size:
+            extra = Untied(features=self.vocab_size, kernel_init=make.kernel_init)
         return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)
 
     def _norm(self, make: LayerFactory) -> LayerNorm | NoNorm:
         return make.norm() if self.norm == "layer_norm" else NoNorm(axis="model", dtype=make.compute.jax_dtype)
-
-    def _embedding(self, make: LayerFactory) -> Embedding:
-        return Embedding(
-            word=make.word_table(self.vocab_size, self.embedding_size),
-            position=make.table(self.max_positions, self.hidden_size, "position", "model"),
-            token_type=make.token_types(self.token_types, self.hidden_size, "model"),
-            norm=self._norm(make),
-            dropout=Dropout(self.dropout),
-            transformation=Trigram(
-                features=self.hidden_size,
-                kernel_init=make.kernel_init,
-                dtype=make.compute.jax_dtype,
-                mask_padding=self.mask_padding,
-            ),
-        )
 
     def _layer(self, make: LayerFactory, inner: int) -> nn.Module:
         size = self.bottleneck_size or self.hidden_size

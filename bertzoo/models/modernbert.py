@@ -7,7 +7,7 @@ import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, DenseHeads
-from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
+from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import (
     Backbone,
     FeedForwardSize,
@@ -105,14 +105,14 @@ class ModernBert(ModelConfig):
         """Build the embedding without positions and the layers; the last layer ends with the final norm."""
         make = self._factory(compute)
         embedding = Embedding(
-            word=make.word_table(self.vocab_size, self.hidden_size),
+            word=make.table(self.vocab_size, self.hidden_size, "vocab"),
             position=None,
             token_type=None,
             norm=make.norm("embed"),
             dropout=Dropout(self.dropout),
         )
-        sizes = per_layer(self.feed_forward_size, self.layers)
-        layers = tuple(self._layer(make, number, size) for number, size in enumerate(sizes))
+        sizes = enumerate(per_layer(self.feed_forward_size, self.layers))
+        layers = tuple(self._layer(make, number, size) for number, size in sizes)
         return Backbone(embedding=embedding, encoder=Encoder(layers=layers), pooler=None)
 
     def masked_head(self, compute: Compute) -> MaskedHead:
@@ -132,7 +132,10 @@ class ModernBert(ModelConfig):
         return layer.clone(kernel_init=TruncatedNormal(self.initializer_range / (2 * self.layers) ** 0.5))
 
     def _layer(self, make: LayerFactory, number: int, size: int) -> PreNormLayer:
-        is_global, narrower = number % self.global_every == 0, self.bottleneck_size is not None
+        is_global, bottleneck, output = number % self.global_every == 0, None, None
+        if self.bottleneck_size is not None:
+            bottleneck = Bottleneck(dense=make.dense(self._width, "model", "bottleneck"), norm=make.norm())
+            output = self._narrow(make.dense(self.hidden_size, "bottleneck", "model"))
         built: Any = self.attention.build(make, self._width, self.heads, self.attention_dropout)
         attention = RotaryAttention(
             query=built.query,
@@ -149,17 +152,15 @@ class ModernBert(ModelConfig):
             intermediate=maps.intermediate,
             gate=maps.intermediate.clone(),
             output=self._narrow(maps.output),
-            activation=ACTIVATIONS[self.activation],
+            activation=maps.activation,
             dropout=Dropout(self.dropout),
         )
         return make.recomputed(PreNormLayer)(
-            attention_norm=make.norm() if number and not narrower else None,  # a norm comes just before
+            attention_norm=make.norm() if number and bottleneck is None else None,  # a norm comes just before
             attention=attention,
             feed_forward_norm=make.norm(),
             feed_forward=feed_forward,
             output_norm=make.norm() if number == self.layers - 1 else None,
-            bottleneck=Bottleneck(dense=make.dense(self._width, "model", "bottleneck"), norm=make.norm())
-            if narrower
-            else None,
-            output=self._narrow(make.dense(self.hidden_size, "bottleneck", "model")) if narrower else None,
+            bottleneck=bottleneck,
+            output=output,
         )

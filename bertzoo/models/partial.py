@@ -34,9 +34,8 @@ def layer_outputs(
 ) -> dict[int, LayerOutput]:
     """Return {number: output} for the layers in `numbers`; 1 is the first layer, 0 the embedding.
 
-    Layers after the largest of these numbers are not computed.
-
-    params: the model's parameters, possibly stacked by `stack`. key: random key of dropout; None turns dropout off.
+    Later layers are not computed. params: the model's parameters, possibly stacked by `stack`. key: random key of
+    dropout, or None for no dropout.
     """
     mask_BL, train = batch["attention_mask"], key is not None
     embedding_key, encoder_key = (None, None) if key is None else jax.random.split(key)

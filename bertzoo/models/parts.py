@@ -25,7 +25,6 @@ from bertzoo.nn import (
     SelfAttention,
     Table,
     TruncatedNormal,
-    Untied,
     glorot_uniform,
     pool,
 )
@@ -135,17 +134,10 @@ class LayerFactory(NamedTuple):
         """Build a table of `count` token types, or return None for 0. width: axis name of the features."""
         return self.table(count, features, "token_type", width) if count else None
 
-    def word_table(self, vocab_size: int, width: int) -> Table:
-        return self.table(vocab_size, width, "vocab")
-
-    def untied(self, vocab_size: int) -> Untied:
-        """Build an output layer to vocabulary logits, with its own kernel instead of the word table."""
-        return Untied(features=vocab_size, kernel_init=self.kernel_init)
-
     def embedding(self, config: ModelConfig, width: int) -> Embedding:
         """Build an embedding: word, position and (if any) token-type tables of width `width`, and a norm."""
         return Embedding(
-            word=self.word_table(config.vocab_size, width),
+            word=self.table(config.vocab_size, width, "vocab"),
             position=self.table(config.max_positions, width, "position"),
             token_type=self.token_types(config.token_types, width),
             norm=self.norm("embed"),
@@ -202,9 +194,7 @@ class LayerFactory(NamedTuple):
 
         Its kernel is initialised Glorot-uniform, as in ELECTRA.
         """
-        if inputs == width:
-            return None
-        return self.dense(width, "embed", "model", init=glorot_uniform)
+        return None if inputs == width else self.dense(width, "embed", "model", init=glorot_uniform)
 
     def pooler(self, width: int) -> Dense:
         return self.dense(width, "model", "pooled")
@@ -212,10 +202,7 @@ class LayerFactory(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the masked-LM head with `width` features, tied to the word table.
-
-        extra: maps the features beyond the word table's width to logits.
-        """
+        """Build the masked-LM head, tied to the word table; `extra` maps the features beyond the table's width."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),
@@ -232,8 +219,8 @@ def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: floa
 
 def logit() -> Dense:
     """Build a dense layer with one float32 output and a Glorot-uniform initial kernel, as in ELECTRA's code."""
-    init = glorot_uniform
-    return Dense(features=(1,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
+    axes = ("pooled", "classes")
+    return Dense(features=(1,), axes=axes, kernel_init=glorot_uniform, dtype=jnp.dtype("float32"))
 
 
 def padding_seen(config: Any) -> int:
@@ -242,10 +229,7 @@ def padding_seen(config: Any) -> int:
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
-    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`.
-
-    width: config key of `size`, for the message.
-    """
+    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`, whose key is `width`."""
     for name, count in parts.items():
         if count < 1 or size % count:
             near = sorted(sorted(divisors(size), key=lambda n: abs(n - count))[:3])
@@ -298,8 +282,7 @@ class OnBackbone(nn.Module):
     ) -> Encoded:
         """Run embedding, encoder and pooler.
 
-        With `positions_BR`, the last hidden state has only the tokens at these positions, (B,R,D). The first position
-        must be that of [CLS].
+        With `positions_BR`, the first of them that of [CLS], the last hidden state has only these tokens, (B,R,D).
         """
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         hidden_states, attentions = self.encoder(x_BLE, attention_mask, train, positions_BR)
@@ -351,14 +334,7 @@ def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretra
     if sentence:
         init = TruncatedNormal(config.initializer_range)
         head = Dense(features=(2,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
-    embedding, encoder, pooler = config.backbone(compute)
-    return Pretraining(
-        embedding=embedding,
-        encoder=encoder,
-        pooler=pooler,
-        masked_head=config.masked_head(compute),
-        sentence_head=head,
-    )
+    return Pretraining(*config.backbone(compute), masked_head=config.masked_head(compute), sentence_head=head)
 
 
 def per_layer(size: FeedForwardSize, layers: int) -> tuple[int, ...]:

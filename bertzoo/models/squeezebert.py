@@ -15,7 +15,7 @@ from bertzoo.models.parts import (
     layer_factory,
     per_layer,
 )
-from bertzoo.nn import Encoder, FeedForward, SelfAttention
+from bertzoo.nn import Encoder, FeedForward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +51,9 @@ class SqueezeBert(ModelConfig):
     def __post_init__(self):
         check_sizes(self)
         self._attention.check("hidden_size", self.hidden_size, self.hidden_size, self.heads)
-        check_divides(
-            "hidden_size",
-            self.hidden_size,
-            intermediate_groups=self.intermediate_groups,
-            output_groups=self.output_groups,
-        )
-        check_feed_forward_size(
-            self.feed_forward_size,
-            self.layers,
-            intermediate_groups=self.intermediate_groups,
-            output_groups=self.output_groups,
-        )
+        groups = {"intermediate_groups": self.intermediate_groups, "output_groups": self.output_groups}
+        check_divides("hidden_size", self.hidden_size, **groups)
+        check_feed_forward_size(self.feed_forward_size, self.layers, **groups)
 
     @property
     def _attention(self) -> GroupedHeads:
@@ -80,9 +71,6 @@ class SqueezeBert(ModelConfig):
         """Build the embedding, layers of grouped convolutions, and the tanh pooler."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
 
-        def attend() -> SelfAttention:
-            return self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout)
-
         def feed_forward(size: int) -> FeedForward:
             return FeedForward(
                 intermediate=make.grouped(size, self.intermediate_groups),
@@ -94,7 +82,11 @@ class SqueezeBert(ModelConfig):
             embedding=make.embedding(self, self.hidden_size),
             encoder=Encoder(
                 layers=tuple(
-                    make.layer(attend(), feed_forward(size), self.dropout)
+                    make.layer(
+                        self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
+                        feed_forward(size),
+                        self.dropout,
+                    )
                     for size in per_layer(self.feed_forward_size, self.layers)
                 )
             ),

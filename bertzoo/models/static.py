@@ -12,7 +12,7 @@ from flax.linen import initializers
 
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Backbone, ModelConfig, check_sizes, layer_factory
-from bertzoo.nn import Dropout, Embedding, Encoder, NoNorm, Table
+from bertzoo.nn import Dropout, Embedding, Encoder, NoNorm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +44,11 @@ class Static(ModelConfig):
     def backbone(self, compute: Compute) -> Backbone:
         """Build the embedding of words, whose scales are 1 at first, and no layers."""
         make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        zeros = Table(
-            rows=self.max_positions, features=self.hidden_size, axes=("position", "embed"), init=initializers.zeros
-        )
+        positions = make.table(self.max_positions, self.hidden_size, "position")
         return Backbone(
             embedding=Embedding(
-                word=make.word_table(self.vocab_size, self.hidden_size),
-                position=zeros,
+                word=make.table(self.vocab_size, self.hidden_size, "vocab"),
+                position=positions.clone(init=initializers.zeros),
                 token_type=None,
                 norm=NoNorm(axis="embed", dtype=compute.jax_dtype),
                 dropout=Dropout(self.dropout),

@@ -12,7 +12,6 @@ from bertzoo.nn.products import batched_product
 
 # Score of masked keys: low enough to vanish in the softmax, and finite in bfloat16 and float16.
 MASKED_SCORE = -3e4
-CUDNN_SIZES = range(8, 129, 8)  # of a head, in cuDNN's fused attention
 
 
 def attend(
@@ -74,12 +73,10 @@ def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:
     """
     if current_platform().name != "gpu" or query.dtype != jnp.bfloat16 or key.shape != value.shape:
         return False
-    if query.shape[1] % 2 or key.shape[1] % 2:  # it has no gradients of odd lengths
+    if query.shape[1] % 2 or key.shape[1] % 2 or query.shape[-1] not in range(8, 129, 8):  # no gradients of odd lengths
         return False
     gpu = jax.devices()[0]
-    if "cuda" not in gpu.client.platform_version.lower():
-        return False
-    return query.shape[-1] in CUDNN_SIZES and float(gpu.compute_capability) >= 8.0
+    return "cuda" in gpu.client.platform_version.lower() and float(gpu.compute_capability) >= 8.0
 
 
 class SelfAttention(nn.Module):
@@ -104,10 +101,17 @@ class SelfAttention(nn.Module):
         values_BMI: jax.Array | None = None,
         positions_BR: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        query_BLHK, key_BMHK = self.query(take_tokens(x_BLD, positions_BR)), self.key(x_BLD)
-        value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
-        context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train)
+        query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
+        seen = self.keys_and_values(x_BLD, x_BLD if values_BMI is None else values_BMI, mask_BL)
+        context_BLHJ, probabilities_BHLM = attend(query_BLHK, *seen, self.dropout, train)
         return self.output(context_BLHJ), probabilities_BHLM
+
+    @nn.nowrap
+    def keys_and_values(
+        self, x_BLD: jax.Array, values_BMI: jax.Array, mask_BL: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return the keys (B,M,H,K), the values (B,M,H,J) and their mask (B,M)."""
+        return self.key(x_BLD), self.value(values_BMI), mask_BL
 
 
 class WindowedAttention(SelfAttention):
@@ -119,20 +123,12 @@ class WindowedAttention(SelfAttention):
 
     stride: int
 
-    def __call__(
-        self,
-        x_BLD: jax.Array,
-        mask_BL: jax.Array,
-        train: bool,
-        values_BMI: jax.Array | None = None,
-        positions_BR: jax.Array | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
-        query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
-        key_BMHK = self.key(zero_padding(x_BLD, mask_BL))
-        value_BMHJ = self.value(zero_padding(x_BLD if values_BMI is None else values_BMI, mask_BL))
-        mask_BM = mask_BL[:, :: self.stride]
-        context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BM, self.dropout, train)
-        return self.output(context_BLHJ), probabilities_BHLM
+    @nn.nowrap
+    def keys_and_values(
+        self, x_BLD: jax.Array, values_BMI: jax.Array, mask_BL: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        key_BMHK, value_BMHJ = self.key(zero_padding(x_BLD, mask_BL)), self.value(zero_padding(values_BMI, mask_BL))
+        return key_BMHK, value_BMHJ, mask_BL[:, :: self.stride]
 
 
 class MixedAttention(nn.Module):

@@ -20,10 +20,7 @@ def _padded(x: jax.Array, window: int) -> jax.Array:
 
 
 def _shifted(x: jax.Array, window: int) -> Iterator[jax.Array]:
-    """Yield x (B,L,...) in float32, shifted for each w in [0, W): position t holds x[:, t + w - W//2].
-
-    W is `window`.
-    """
+    """Yield x (B,L,...) in float32, shifted for each w in [0, W), W = window: position t holds x[:, t + w - W//2]."""
     padded = _padded(x, window)
     for tap in range(window):
         yield padded[:, tap : tap + x.shape[1]].astype(jnp.float32)

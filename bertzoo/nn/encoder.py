@@ -8,10 +8,7 @@ import jax
 
 from bertzoo.nn.positions import take_tokens
 
-# The input of queries and keys, then the input of values. AttentionInput computes both from a layer's input and
-# bottleneck.
-Sources = tuple[jax.Array, jax.Array]
-AttentionInput = Callable[[jax.Array, jax.Array], Sources]
+Sources = tuple[jax.Array, jax.Array]  # the input of queries and keys, then the input of values
 
 
 class FeedForward(nn.Module):
@@ -121,7 +118,7 @@ class BottleneckLayer(nn.Module):
     """
 
     bottleneck: nn.Module
-    attention_input: AttentionInput
+    attention_input: Callable[[jax.Array, jax.Array], Sources]  # of the layer's input and its bottleneck
     attention: nn.Module
     attention_norm: nn.Module
     feed_forward: Sequence[nn.Module]

@@ -14,11 +14,9 @@ PRODUCTS = ("dot_general", "conv_general_dilated")
 def matmul_flops(function: Callable, *arguments) -> int:
     """Return the operations of matrix products and convolutions in `function(*arguments)`, 2 per multiply-add.
 
-    Arguments may be ShapeDtypeStructs. As usual in papers, element-wise work, norms and look-ups do not count.
-    Operations that no output needs do not count either, since jit drops them.
-
-    Exception: element-wise multiplications count inside jitted functions with "convolution" in their names, because
-    nn/dynamic_convolution.py computes convolutions by them.
+    Arguments may be ShapeDtypeStructs. As usual in papers, element-wise work, norms and look-ups do not count, nor do
+    operations that no output needs, since jit drops them. Element-wise multiplications count inside jitted functions
+    with "convolution" in their names, because nn/dynamic_convolution.py computes convolutions by them.
     """
     return flops_by_scope(function, *arguments).total()
 

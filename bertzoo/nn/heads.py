@@ -32,10 +32,8 @@ class Untied(nn.Module):
 class MaskedHead(nn.Module):
     """Map hidden states at P positions to float32 logits (B,P,V), tied to the word table (BERT §3.1, Task #1).
 
-    Without positions, the hidden states are those of the P tokens alone, (B,P,D).
-
-    Only the P gathered positions are multiplied by the table: 20 of 128 tokens are 6.4 times less work than all. If the
-    dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT).
+    Without positions, the hidden states are those of the P tokens alone, (B,P,D). If the dense map is wider than the
+    table, `extra` maps the features beyond the table's width (MobileBERT).
     """
 
     dense: nn.Module

@@ -41,10 +41,7 @@ def _peak(
     """Return the peak bytes of a jaxpr's values without its arguments, and whether each output depends on the inputs.
 
     A value is counted if it depends on the inputs or, with `count_constants`, on no argument (such as a dropout mask
-    from a fixed key).
-
-    input_dependent: for each argument of the jaxpr, whether the argument depends on the inputs.
-    skipped: variables not to count.
+    from a fixed key), and is not `skipped`. input_dependent: whether each argument depends on the inputs.
     """
     depends = dict(zip(jaxpr.invars, input_dependent, strict=True))
 

@@ -53,12 +53,8 @@ def join_neighbours(x: jax.Array) -> jax.Array:
 
 
 def block_size(reach: int, length: int) -> int | None:
-    """Return the size of the blocks in which rows of `length` tokens see `reach` tokens on either side.
-
-    The result is None if a block with its neighbours has as many tokens as the row.
-    """
-    size = max(reach, 1)
-    return size if 3 * size < length else None
+    """Return the size of blocks that see only their neighbours, or None if three blocks are as long as a row."""
+    return size if 3 * (size := max(reach, 1)) < length else None
 
 
 def near_in_blocks(reach: int, size: int) -> np.ndarray:
@@ -78,9 +74,7 @@ def attend_near(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the results of `attend` for queries that see the keys up to `reach` tokens away; 0 if they see none.
 
-    positions_BR: the queries' positions, if the queries are not those of all tokens.
-
-    The memory of the first result grows linearly with the tokens, unless there are positions.
+    positions_BR: positions of the queries; by default all, and the first result's memory then grows linearly with them.
     """
     arrays = query_BLHK, key_BMHK, value_BMHJ, mask_BM
     rows, length = mask_BM.shape
@@ -103,8 +97,7 @@ def attend_near(
     else:
         probabilities_BHLM = attention_probabilities(query_BLHK, key_BMHK, mask_BM, near_BLM)
     tokens = jnp.cumsum(jnp.pad(mask_BM, ((0, 0), (reach + 1, reach))), axis=1)
-    sees_BM = tokens[:, 2 * reach + 1 :] > tokens[:, :length]
-    sees_BL = take_tokens(sees_BM, positions_BR)
+    sees_BL = take_tokens(tokens[:, 2 * reach + 1 :] > tokens[:, :length], positions_BR)
     return jnp.where(sees_BL[..., None, None], context_BLHJ, jnp.zeros((), context_BLHJ.dtype)), probabilities_BHLM
 
 

@@ -15,7 +15,7 @@ AttentionKernel = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Dropout,
 
 
 class Platform(NamedTuple):
-    """JAX's name for a kind of device, and the kernel that computes attention there; None for plain operations."""
+    """JAX's name for a kind of device, and the kernel that computes attention there, if any."""
 
     name: str
     attention_kernel: AttentionKernel | None = None

@@ -14,10 +14,8 @@ def take_tokens(x: jax.Array, positions_BR: jax.Array | None) -> jax.Array:
 def tokens_read(masked_BP: jax.Array, length: int) -> jax.Array | None:
     """Return the positions (B,R) that the heads of a masked language model read: the first token's, then `masked_BP`.
 
-    The last layer needs to compute no other tokens. cuDNN's attention requires an even R, so the first token may come
-    twice. If a row has no more than R tokens, the selection saves no work, and the result is None.
-
-    length: tokens in a row.
+    cuDNN's attention requires an even R, so the first token may come twice. If a row's `length` is at most R, the
+    selection saves no work, and the result is None.
     """
     rows, masked = masked_BP.shape
     firsts = 1 + (masked + 1) % 2
@@ -27,9 +25,5 @@ def tokens_read(masked_BP: jax.Array, length: int) -> jax.Array | None:
 
 
 def masked_states(hidden: jax.Array, masked_BP: jax.Array, read_BR: jax.Array | None) -> jax.Array:
-    """Return the states (B,P,D) of the masked tokens.
-
-    hidden: states of all tokens (B,L,D) if `read_BR` is None, else states of the tokens at `read_BR` (B,R,D).
-    read_BR: the result of `tokens_read`.
-    """
+    """Return the states (B,P,D) of the masked tokens from those of all tokens or, if not None, of `tokens_read`."""
     return take_tokens(hidden, masked_BP) if read_BR is None else hidden[:, -masked_BP.shape[1] :]

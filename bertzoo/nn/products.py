@@ -11,7 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
 import jax.numpy as jnp
@@ -110,7 +110,7 @@ def _product_backward(
     x, matrix_IO = residuals
 
     def over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the kernel's gradient as one product of two matrices; change: gradient of the result."""
+        """Return the kernel's gradient as one product of two matrices."""
         x_NI, change_NO = (array.reshape(-1, array.shape[-1]) for array in (x, change))
         if not fast:
             return over_axes(x_NI, change_NO)
@@ -118,7 +118,7 @@ def _product_backward(
         return product_IO.reshape(shape).astype(dtype)
 
     def over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the kernel's gradient, the sum of xᵀ·change over all leading axes; change: gradient of the result."""
+        """Return the kernel's gradient, the sum of xᵀ·change over all leading axes."""
         axes = tuple(range(x.ndim - 1))
         return jax.lax.dot_general(x, change, ((axes, axes), ((), ()))).reshape(shape).astype(dtype)
 
@@ -154,10 +154,6 @@ def _add_bias(fast: bool, dtype: str, x: jax.Array, bias: jax.Array) -> jax.Arra
     return x + bias.astype(x.dtype)
 
 
-def _add_bias_forward(fast: bool, dtype: str, x: jax.Array, bias: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _add_bias(fast, dtype, x, bias), bias
-
-
 def _add_bias_backward(fast: bool, dtype: str, bias: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
     def summed(change: jax.Array) -> jax.Array:
         return jnp.sum(change, tuple(range(change.ndim - bias.ndim))).astype(dtype)
@@ -175,7 +171,7 @@ def _add_bias_backward(fast: bool, dtype: str, bias: jax.Array, change: jax.Arra
     return change, _by_platform(fast, multiplied, summed, change)
 
 
-_add_bias.defvjp(_add_bias_forward, _add_bias_backward)
+_add_bias.defvjp(lambda fast, dtype, x, bias: (_add_bias(fast, dtype, x, bias), bias), _add_bias_backward)
 
 
 def batched_product(axes: str, left: jax.Array, right: jax.Array, result: Any = None) -> jax.Array:
@@ -229,25 +225,17 @@ def _batched_backward(
 _batched.defvjp(_batched_forward, _batched_backward)
 
 
-class _Axes(NamedTuple):
-    """The axes of a batched product: those of the batch, of the rows, of the columns, and those summed over."""
-
-    batch: str
-    rows: str
-    columns: str
-    summed: str
-
-
 def _split(axes: str) -> list[str]:
     return axes.replace("->", ",").split(",")
 
 
-def _sorted_axes(left_axes: str, right_axes: str, result_axes: str) -> _Axes:
+def _sorted_axes(left_axes: str, right_axes: str, result_axes: str) -> tuple[str, str, str, str]:
+    """Return the axes of a batched product: those of the batch, the rows and the columns, and those summed over."""
     batch = "".join(axis for axis in result_axes if axis in left_axes and axis in right_axes)
     rows, columns = (
         "".join(axis for axis in axes if axis in result_axes and axis not in batch) for axes in (left_axes, right_axes)
     )
-    return _Axes(batch, rows, columns, "".join(axis for axis in left_axes if axis not in result_axes))
+    return batch, rows, columns, "".join(axis for axis in left_axes if axis not in result_axes)
 
 
 def _fast_einsum(axes: str, result: str, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -271,11 +259,7 @@ def _fast_einsum(axes: str, result: str, left: jax.Array, right: jax.Array) -> j
 def _moved(
     left_axes: str, right_axes: str, result_axes: str, left: jax.Array, right: jax.Array, may_swap: bool
 ) -> float:
-    """Return how many elements a product's transposes move: those of the left matrices and those of the result.
-
-    may_swap: whether the result may be transposed. If False, the function returns infinity for axes that require a
-    transposed result.
-    """
+    """Return how many elements a product's transposes move; infinity if the result must be transposed, but may not."""
     batch, rows, columns, summed = _sorted_axes(left_axes, right_axes, result_axes)
     sizes = dict(zip(left_axes + right_axes, left.shape + right.shape, strict=True))
     moved = 0 if left_axes.endswith(summed) else left.size

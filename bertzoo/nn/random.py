@@ -9,8 +9,6 @@ import math
 import jax
 import jax.numpy as jnp
 
-_BLOCK = 128  # entries of the vocabulary in a block
-
 
 def mix(x: jax.Array) -> jax.Array:
     """Return one-to-one hashes of uint32 numbers (C. Wellons' lowbias32, Hash Prospector, 2018)."""
@@ -44,7 +42,7 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array) -> jax.Array:
     They depend on the row's seed and the position in the row. On a mesh that splits V, every device gathers the logits.
     """
     positions, width = logits_BPV.shape[1:]
-    block = min(_BLOCK, width)
+    block = min(128, width)
     peak_BP1 = jnp.max(logits_BPV, axis=-1, keepdims=True)
     sums_BPN = _block_sums(jnp.exp(logits_BPV - peak_BP1), block)
     first_BP = block * _invert(sums_BPN, _uniform(seeds_B, jnp.uint32(0), positions))
@@ -91,9 +89,7 @@ def words_of(key: jax.Array) -> jax.Array:
 
 
 def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return random uint32 (B, ...): hashes of each row's seed, a salt and the element's position in the row.
-
-    Positions count from 0 in each row, because a batch can hold more than 2³² elements.
-    """
+    """Return random uint32 (B, ...): hashes of each row's seed, a salt and the element's position in the row."""
+    # Not the position in the batch, which can hold more than 2³² elements.
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     return mix(mix(place ^ seeds_B[:, None]) + salt).reshape(shape)

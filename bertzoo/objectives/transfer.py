@@ -78,15 +78,9 @@ class Teacher(NamedTuple):
     generator: Pretraining | None
     predicts: bool
 
-    @property
-    def depth(self) -> int:
-        """The number of layers of `model`."""
-        return depth(self.model)
-
     def shapes(self, stacked: bool = True) -> Any:
         """Return the boxed shapes of the parameters that the losses use: {"model": …} or {"model": …, "generator": …}.
 
-        Heads that no loss uses are left out.
         stacked: whether the parameters of identical layers are stacked.
         """
         ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
@@ -173,18 +167,32 @@ class TransferObjective:
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         key = key if self.knowledge.dropout else None
         student_layers, sums, metrics, logits = self._student(params, batch, key)
-        teacher_layers = self._teacher_layers(frozen, batch)
+        layers = {layer for _, layer in self.pairs} if self._discrepancies() else set()
+        if self._distils and self.teacher.generator is None:
+            layers.add(depth(self.teacher.model))
+        teacher_layers = layer_outputs(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
         tokens_BL = self._tokens(batch)
+
+        def distance(name: str, student: int, teacher: int) -> jax.Array:
+            """Return the distance `name` between two layers, summed over tokens."""
+            ours, theirs = student_layers[student], teacher_layers[teacher]
+            if name == "attention":
+                return DISCREPANCIES[name](theirs.attention, ours.attention, tokens_BL)
+            hidden: Any = ours.hidden
+            if self.projection is not None:
+                hidden = self.projection.apply({"params": params[PROJECTIONS][_place(student)]}, hidden)
+            return DISCREPANCIES[name](theirs.hidden, hidden, tokens_BL)
+
         for name, weight in self._discrepancies().items():
-            total = sum(
-                self._discrepancy(name, teacher_layers[teacher], student_layers[student], params, student, tokens_BL)
-                for student, teacher in self.pairs
-            )
+            total = sum(distance(name, *pair) for pair in self.pairs)
             sums[name] = jnp.asarray(total) * (weight / depth(self.student.model))
         if self._distils:
-            last_BLD = None if self.teacher.generator else teacher_layers[self.teacher.depth].hidden
-            teacher_BPV = self.teacher.logits(frozen, batch, last_BLD)
-            sums["distillation"], metrics["teacher_mlm_loss"] = self._distil(teacher_BPV, logits, batch)
+            last_BLD = None if self.teacher.generator else teacher_layers[depth(self.teacher.model)].hidden
+            teacher_BPV, weights_BP = self.teacher.logits(frozen, batch, last_BLD), batch["masked_weights"]
+            soft = jnp.sum(discrepancy.soft_cross_entropy(teacher_BPV, logits) * weights_BP)
+            losses_BP = optax.softmax_cross_entropy_with_integer_labels(teacher_BPV, batch["masked_ids"])
+            sums["distillation"] = (1 - self.knowledge.ground_truth) * soft
+            metrics["teacher_mlm_loss"] = (jnp.sum(losses_BP * weights_BP), jnp.sum(weights_BP))
         return sums, metrics
 
     def _student(
@@ -209,35 +217,6 @@ class TransferObjective:
         }
         sums = {term: total for term, total in sums.items() if term != "mlm" or share}
         return outputs, sums, metrics, output.masked_logits
-
-    def _teacher_layers(self, frozen: Params, batch: Batch) -> dict[int, LayerOutput]:
-        layers = {layer for _, layer in self.pairs} if self._discrepancies() else set()
-        if self._distils and self.teacher.generator is None:
-            layers.add(self.teacher.depth)
-        return layer_outputs(self.teacher.model, frozen["model"], batch, layers, None) if layers else {}
-
-    def _distil(self, teacher_BPV: jax.Array, logits_BPV: Any, batch: Batch) -> tuple[jax.Array, Any]:
-        """Return the summed distillation loss, and the teacher's own masked language model loss as (sum, weight)."""
-        weights_BP = batch["masked_weights"]
-        soft = jnp.sum(discrepancy.soft_cross_entropy(teacher_BPV, logits_BPV) * weights_BP)
-        losses_BP = optax.softmax_cross_entropy_with_integer_labels(teacher_BPV, batch["masked_ids"])
-        return (1 - self.knowledge.ground_truth) * soft, (jnp.sum(losses_BP * weights_BP), jnp.sum(weights_BP))
-
-    def _discrepancy(
-        self,
-        name: str,
-        teacher: LayerOutput,
-        student: LayerOutput,
-        params: Params,
-        layer: int,
-        tokens_BL: jax.Array,
-    ) -> jax.Array:
-        if name == "attention":
-            return DISCREPANCIES[name](teacher.attention, student.attention, tokens_BL)
-        hidden: Any = student.hidden
-        if self.projection is not None:
-            hidden = self.projection.apply({"params": params[PROJECTIONS][_place(layer)]}, hidden)
-        return DISCREPANCIES[name](teacher.hidden, hidden, tokens_BL)
 
     def _discrepancies(self) -> dict[str, float]:
         return self.knowledge.weights if self.pairs else {}
