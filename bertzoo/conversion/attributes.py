@@ -10,7 +10,6 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import KINDS
 
 _CONFIG = "config.json"
-_COUNTS = ("num_labels", "_num_labels")
 _MOST_LABELS = 1_000_000
 
 
@@ -61,8 +60,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 def _with_their_names(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
     """Return a UserError: the message of `error`, then config.json's names for the fields in this message.
 
-    names: (field of our model config, name in config.json).
-    origin: config.json's path in messages.
+    names: (field of our config, name in config.json).
     """
     words = {word.split(".")[0] for word in str(error).split()}
     translations = ", ".join(f"{ours} is called {theirs}" for ours, theirs in names if ours in words and ours != theirs)
@@ -74,18 +72,18 @@ def read_head_config(
 ) -> Any:
     """Return the head config that config.json describes; raises UserError if an attribute of the head is wrong.
 
-    attributes: contents of config.json.
-    key: the head's key in `Family.heads`.
-    pooler: whether the model has a pooler.
-    origin: config.json's path in messages.
+    key: the head's key in `Family.heads`. pooler: whether the model has a pooler. origin: as in `read_model_config`.
     """
-    name = family.heads[key].dropout
-    labels, dropout = _labels(attributes, origin), _dropout(family, name, model, attributes)
+    name, dropout = family.heads[key].dropout, 0.0
+    if name is not None:
+        field = next((a.ours for a in family.attributes if a.theirs == name), None)
+        dropout = getattr(model, field) if field else attributes.get(name, family.dropouts[name])
+        dropout = model.dropout if dropout is None else dropout
     head: Any = KINDS[key.removesuffix(SENTENCE)]
     values: dict[str, Any] = {
         "sentence": key.endswith(SENTENCE),
-        "labels": labels,
-        "hidden": family.hidden_of(head.kind, model),
+        "labels": _labels(attributes, origin),
+        "hidden": (family.hidden if head.kind == "sequence_classification" else family.token_hidden)(model),
         "input_dropout": dropout if family.input_dropout else 0.0,
         "dropout": dropout,
         "problem_type": attributes.get("problem_type"),
@@ -101,14 +99,6 @@ def read_head_config(
         raise _with_their_names(origin, error, names) from error
 
 
-def _dropout(family: Family, name: str | None, model: Any, attributes: Mapping[str, Any]) -> Any:
-    if name is None:
-        return 0.0
-    field = next((a.ours for a in family.attributes if a.theirs == name), None)
-    value = getattr(model, field) if field else attributes.get(name, family.dropouts[name])
-    return model.dropout if value is None else value
-
-
 def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
     labels = attributes.get("id2label")
     if labels is not None and not isinstance(labels, Mapping):
@@ -117,7 +107,7 @@ def _labels(attributes: Mapping[str, Any], origin: str) -> list[Any]:
             '"negative", "1": "positive"}.'
         )
     if not labels:
-        name, count = next(((n, attributes[n]) for n in _COUNTS if n in attributes), ("", 2))
+        name, count = next(((n, attributes[n]) for n in ("num_labels", "_num_labels") if n in attributes), ("", 2))
         if type(count) is not int or not 1 <= count <= _MOST_LABELS:
             raise UserError(
                 f"{origin}: {name} = {count!r} is not a number of labels. Use a whole number of 1 to {_MOST_LABELS:,}."

@@ -50,14 +50,10 @@ BERT = Family(
 )
 
 
-def _albert_backbone(model: Albert) -> Iterable[TensorRule]:
-    yield from embedding_rules(model)
-    yield from dense("encoder/projection", "encoder.embedding_hidden_mapping_in", "E", "D")
-    names = (*(f"attention.{name}" for name in ("query", "key", "value", "dense", "LayerNorm")), "ffn", "ffn_output")
-    theirs = "encoder.albert_layer_groups.0.albert_layers.0"
-    yield from layer_rules("encoder/layers_0", theirs, (*names, "full_layer_layer_norm"))
-
-
+_ALBERT_LAYER = (
+    *(f"attention.{name}" for name in ("query", "key", "value", "dense", "LayerNorm")),
+    *("ffn", "ffn_output", "full_layer_layer_norm"),
+)
 ALBERT = Family(
     model_type="albert",
     config=Albert,  # with a single layer, repeated
@@ -72,7 +68,11 @@ ALBERT = Family(
         attention_probs_dropout_prob=0.0,
         embedding_size=128,
     ),
-    rules=_albert_backbone,
+    rules=lambda model: (
+        *embedding_rules(model),
+        *dense("encoder/projection", "encoder.embedding_hidden_mapping_in", "E", "D"),
+        *layer_rules("encoder/layers_0", "encoder.albert_layer_groups.0.albert_layers.0", _ALBERT_LAYER),
+    ),
     pooler="pooler",
     tied={
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
@@ -126,10 +126,8 @@ SQUEEZEBERT = Family(
 
 
 def _unsupported_distilbert(model: DistilBert, key: str) -> str | None:
-    """Return why Hugging Face's class cannot compute a model, or None if it can: it has only norm_epsilon = 1e-12."""
-    if model.norm_epsilon == 1e-12:
-        return None
-    return f"that class has norm_epsilon = 1e-12, but this model has {model.norm_epsilon}"
+    epsilon = model.norm_epsilon
+    return None if epsilon == 1e-12 else f"that class has norm_epsilon = 1e-12, but this model has {epsilon}"
 
 
 DISTILBERT = Family(
@@ -181,6 +179,7 @@ DISTILBERT = Family(
 
 
 _GENERATOR_TIED = {"generator_lm_head.weight": "embeddings.word_embeddings.weight"}
+_GENERATOR = masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
 
 
 def _projection(model: Electra | ConvBert) -> Iterable[TensorRule]:
@@ -188,14 +187,7 @@ def _projection(model: Electra | ConvBert) -> Iterable[TensorRule]:
         yield from dense("encoder/projection", "embeddings_project", "E", "D")
 
 
-_GENERATOR = masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
-
-
 def _unsupported_generator(model: Electra | ConvBert, key: str) -> str | None:
-    """Return why Hugging Face's class cannot compute the head `key` of a model, or None if it can.
-
-    The class with the masked language model head always uses gelu in this head.
-    """
     if key == "masked" and model.activation != "gelu":
         return f"that class has gelu in its head, but this model has activation = {model.activation}"
     return None
@@ -241,7 +233,12 @@ def _convbert_backbone(model: ConvBert) -> Iterable[TensorRule]:
         yield from layer_rules(ours, theirs, BERT_ATTENTION)
         yield from _convolution(f"{ours}/attention/convolution", f"{theirs}.attention.self")
         for name, place in (("intermediate", "intermediate.dense"), ("output", "output.dense")):
-            yield from _grouped(f"{ours}/feed_forward/{name}", f"{theirs}.{place}", model.feed_forward_groups)
+            layer, groups = f"{ours}/feed_forward/{name}", model.feed_forward_groups
+            if groups == 1:
+                yield from dense(layer, f"{theirs}.{place}", "I", "O")
+            else:
+                yield TensorRule(f"{layer}/kernel", "1 I (G O)", f"{theirs}.{place}.weight", "G I O", {"G": groups})
+                yield same(f"{layer}/bias", f"{theirs}.{place}.bias", "O")
         yield from norm(f"{ours}/feed_forward_norm", f"{theirs}.output.LayerNorm")
 
 
@@ -254,24 +251,14 @@ def _convolution(ours: str, theirs: str) -> Iterable[TensorRule]:
     yield from dense(f"{ours}/value", f"{theirs}.conv_out_layer", "D", "H K")
 
 
-def _grouped(ours: str, theirs: str, groups: int) -> Iterable[TensorRule]:
-    if groups == 1:
-        yield from dense(ours, theirs, "I", "O")
-        return
-    yield TensorRule(f"{ours}/kernel", "1 I (G O)", f"{theirs}.weight", "G I O", {"G": groups})
-    yield same(f"{ours}/bias", f"{theirs}.bias", "O")
-
-
 def _unsupported_convbert(model: ConvBert, key: str) -> str | None:
-    heads = max(1, model.heads // model.head_ratio)
-    size = model.hidden_size // heads // 2
     if model.convolution != "span":
         return f"that class has only span-based convolution, but this model has convolution = {model.convolution}"
-    if size != model.hidden_size // model.heads:
+    heads, channels = max(1, model.heads // model.head_ratio), model.hidden_size // model.heads
+    if (size := model.hidden_size // heads // 2) != channels:
         return (
             f"that class has {heads} attention and {heads} convolution heads with {size} channels each, but this model "
-            f"(heads = {model.heads}, hidden_size = {model.hidden_size}) has "
-            f"{model.hidden_size // model.heads} channels per head"
+            f"(heads = {model.heads}, hidden_size = {model.hidden_size}) has {channels} channels per head"
         )
     return _unsupported_generator(model, key)
 
@@ -338,14 +325,12 @@ def _bottleneck(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def _mobilebert_masked(model: MobileBert) -> Iterable[TensorRule]:
-    """Yield the tensor rules of BERT's masked head and, if embedding_size < hidden_size, of extra output weights."""
     yield from BERT_MASKED(model)
     if model.embedding_size < model.hidden_size:
         yield same("masked_head/extra/kernel", "cls.predictions.dense.weight", "I V")
 
 
 def _read_bottleneck(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model config's bottleneck_size, attention_input and mask_padding from config.json's attributes."""
     fields: dict[str, Any] = {"mask_padding": False}
     flags = {name: attributes.get(name, default) for name, default in _FLAGS.items()}
     if wrong := next((name for name, value in flags.items() if not isinstance(value, bool)), None):

@@ -80,18 +80,12 @@ class Attribute:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """How Hugging Face stores a head.
+    """How Hugging Face stores a head."""
 
-    architecture: name of the class with this head.
-    rules: returns the head's tensor rules.
-    dropout: config attribute of the head's dropout rate, if any.
-    needs_pooler: whether the class always has a pooler.
-    """
-
-    architecture: str
+    architecture: str  # name of the class with this head
     rules: Rules
-    dropout: str | None = None
-    needs_pooler: bool = False
+    dropout: str | None = None  # config attribute of the head's dropout rate, if any
+    needs_pooler: bool = False  # whether the class always has a pooler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,29 +138,26 @@ class Family:
     read_more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda attributes: {}
     write_more: Callable[[Any], dict[str, Any]] = lambda model: {}
 
-    def hidden_of(self, kind: str, model: Any) -> str:
-        """Return the activation of the hidden layer in the head `kind`, or "none"."""
-        return (self.hidden if kind == "sequence_classification" else self.token_hidden)(model)
-
     def split(self, named: Tensors) -> Tensors:
         """Return the tensors with those of `joined` split along their first axis."""
         apart: Tensors = {}
         for name, array in named.items():
             layer, dot, end = name.rpartition(".")
             joined = next((whole for whole in self.joined if layer.endswith(f".{whole}")), None)
-            parts = self.joined.get(joined or "", ())
-            if joined and len(array) % len(parts):
+            if joined is None:
+                apart[name] = array
+                continue
+            parts = self.joined[joined]
+            if len(array) % len(parts):
                 raise UserError(f"{name} has {len(array)} rows, which are not {len(parts)} equal parts.")
-            pieces = zip(parts, np.split(array, len(parts)), strict=True) if joined else ()
-            apart |= {f"{layer.removesuffix(joined or '')}{part}{dot}{end}": piece for part, piece in pieces}
-            apart |= {} if joined else {name: array}
+            for part, piece in zip(parts, np.split(array, len(parts)), strict=True):
+                apart[f"{layer.removesuffix(joined)}{part}{dot}{end}"] = piece
         return apart
 
     def join(self, named: Tensors) -> Tensors:
         """Undo `split`."""
         for whole, parts in self.joined.items():
-            firsts = [name for name in named if f".{parts[0]}." in name]
-            for first in firsts:
+            for first in [name for name in named if f".{parts[0]}." in name]:
                 arrays = [named.pop(first.replace(f".{parts[0]}.", f".{part}.")) for part in parts]
                 named[first.replace(f".{parts[0]}.", f".{whole}.")] = np.concatenate(arrays)
         return named
@@ -239,18 +230,12 @@ def linear_head(ours: str, theirs: str) -> Rules:
 
 
 def hidden_layer_head(inner: str, outer: str) -> Rules:
-    """Return a function from the model config to the tensor rules of a head of two dense layers.
-
-    inner, outer: names of the first and the second layer at Hugging Face.
-    """
+    """Return a function from the model config to the rules of a head of two dense layers, `inner` and `outer`."""
     return lambda model: (*dense("classifier/dense", inner, "D", "P"), *dense("classifier/output", outer, "P", "C"))
 
 
 def masked_head(dense_name: str, norm_name: str, bias_name: str) -> Rules:
-    """Return a function from the model config to the rules of a masked LM head, without the word embeddings.
-
-    dense_name, norm_name, bias_name: Hugging Face's names of the head's dense layer, norm and output bias.
-    """
+    """Return a function from the model config to the rules of a masked LM head, without the word embeddings."""
     return lambda model: (
         *dense("masked_head/dense", dense_name, "D", "E"),
         *norm("masked_head/norm", norm_name),

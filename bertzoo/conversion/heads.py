@@ -14,10 +14,9 @@ from bertzoo.models import Compute
 
 
 def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]:
-    """Return the model with only the head `kind`, and the names of the parameters that are dropped.
+    """Return the model with only the head `kind`, without a sentence head, and the names of the dropped parameters.
 
-    kind: that of a head, which loses its sentence head if it has one, or "none". Raises UserError if the model has no
-    such head.
+    kind: that of a head, or "none". Raises UserError if the model has no such head.
     """
     head = pretrained.head
     if pretrained.generator is not None and kind == pretrained.generator.head.kind:
@@ -36,8 +35,7 @@ def keep_head(pretrained: Pretrained, kind: str) -> tuple[Pretrained, list[str]]
 def add_pooling(pretrained: Pretrained, pooling: str | None) -> Pretrained:
     """Return a model without a head as one that pools the states of its tokens, by default by "mean".
 
-    With "first", the model keeps its pooler. A model with a head is returned as it is; raises UserError if such a model
-    comes with a pooling.
+    With "first", it keeps its pooler. A model with a head is returned as it is; a pooling for it raises UserError.
     """
     if pretrained.head.kind != "none":
         if pooling is not None:
@@ -65,10 +63,9 @@ def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) 
         )
     if size is not None and size > (width := head.width(pretrained.model)):
         raise UserError(f"--size={size} is above the {width} dimensions of the vectors. Use a smaller one.")
-    changes: dict[str, Any] = {} if output is None else {"output": output}
+    head = replace(head, output=output or head.output)
     if size is not None:
-        changes |= {"size": size, "sizes": tuple(one for one in head.sizes if one < size)}
-    head = replace(head, **changes)
+        head = replace(head, size=size, sizes=tuple(one for one in head.sizes if one < size))
     try:
         head.build(pretrained.model, Compute())
     except ConfigError as error:

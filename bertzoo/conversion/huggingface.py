@@ -21,7 +21,6 @@ from bertzoo.core.schema import nearest
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 
 CONFIG = "config.json"
-_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def read_huggingface(directory: Path) -> Pretrained:
@@ -31,8 +30,8 @@ def read_huggingface(directory: Path) -> Pretrained:
     """
     if not sentence_modules.has_modules(directory):
         return _read_transformer(directory)
-    modules = sentence_modules.find_modules(directory)
-    return sentence_modules.add_modules(_read_transformer(modules.transformer), modules, directory)
+    folders = sentence_modules.find_modules(directory)
+    return sentence_modules.add_modules(_read_transformer(folders["Transformer"]), folders, directory)
 
 
 def _read_transformer(directory: Path) -> Pretrained:
@@ -150,8 +149,10 @@ def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[Tens
     backbone = [*family.rules(model)]
     if family.pooler and _has_pooler(family, model) and head.pooler:
         backbone += dense("pooler", family.pooler, "D", "P")
-    named = [rule._replace(theirs=prefix + rule.theirs) for rule in backbone]
-    return [*named, *family.heads[attributes.head_key(head)].rules(model)]
+    return [
+        *(rule._replace(theirs=prefix + rule.theirs) for rule in backbone),
+        *family.heads[attributes.head_key(head)].rules(model),
+    ]
 
 
 def _has_pooler(family: Family, model: Any) -> bool:
@@ -170,7 +171,7 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.gamma$", r"\1.weight", name)
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.beta$", r"\1.bias", plain).removeprefix(family.prefix)
         # MobileBERT's extra output weights are empty if its word table is as wide as its layers.
-        if plain in _BUFFERS or array.size == 0:
+        if plain in ("embeddings.position_ids", "embeddings.token_type_ids") or array.size == 0:
             continue
         if plain in named:
             raise UserError(

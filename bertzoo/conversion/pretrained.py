@@ -78,11 +78,11 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str, recorded: int | None = None) -> None:
     """Raise UserError if a word table of `rows` rows does not fit the tokenizer's vocabulary.
 
-    The table may have more rows than the vocabulary has entries, because some projects round the number of rows up for
-    the hardware (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a tokenizer, there is no check.
+    Some projects round the number of rows up (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a
+    tokenizer, there is no check.
 
-    recorded: number of entries that the model's file records. It replaces the rule above, because a tokenizer that
-    learnt from a small text may have far fewer entries than a run has rows.
+    recorded: number of entries that the model's file records. It replaces this rule, because a tokenizer that learnt
+    from a small text may have far fewer entries than a run has rows.
     """
     if tokenizer is None:
         return

@@ -31,11 +31,9 @@ _NAMED: dict[str, Callable] = {
 
 def describe_module(part: nn.Module) -> dict[str, Any]:
     """Return an unbound Flax module as data for JSON: its class name, its settings and, recursively, its submodules."""
-    description: dict[str, Any] = {"part": type(part).__name__}
-    for field in dataclasses.fields(part):
-        if field.name not in _LEFT_OUT:
-            description[field.name] = _plain_value(getattr(part, field.name), f"{type(part).__name__}.{field.name}")
-    return description
+    kind = type(part).__name__
+    names = [field.name for field in dataclasses.fields(part) if field.name not in _LEFT_OUT]
+    return {"part": kind, **{name: _plain_value(getattr(part, name), f"{kind}.{name}") for name in names}}
 
 
 def _plain_value(value: Any, where: str) -> Any:

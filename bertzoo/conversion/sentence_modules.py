@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -53,22 +53,13 @@ _PLAIN: Mapping[str, Any] = {
 _SHORTEST = 3  # tokens of a row: [CLS], one token, [SEP]
 
 
-class Modules(NamedTuple):
-    """The modules of a directory: the folder of each, or None where modules.json lacks it."""
-
-    transformer: Path
-    pooling: Path
-    dense: Path | None
-    normalize: Path | None
-
-
 def has_modules(directory: Path) -> bool:
     """Return whether sentence-transformers wrote a directory."""
     return os.path.lexists(directory / MODULES)  # a broken link is an error later, and not another kind of model
 
 
-def find_modules(directory: Path) -> Modules:
-    """Return the modules that modules.json lists; raises UserError for those that SentenceEmbedding cannot express."""
+def find_modules(directory: Path) -> dict[str, Path]:
+    """Return {module: its folder} from modules.json; raises UserError for a module that SentenceEmbedding lacks."""
     path = directory / MODULES
     options = _read(directory / _OPTIONS, {"model_type?": str | None}) if (directory / _OPTIONS).is_file() else {}
     if options.get("model_type") not in (None, "SentenceTransformer"):
@@ -96,21 +87,21 @@ def find_modules(directory: Path) -> Modules:
     for name in ("Transformer", "Pooling"):
         if name not in folders:
             raise UserError(f"{path} has no module {name}. Use a model with Transformer and Pooling.")
-    return Modules(*(folders.get(name) for name in _ORDER))  # pyright: ignore[reportArgumentType] (the first two exist)
+    return folders
 
 
-def add_modules(backbone: Pretrained, modules: Modules, directory: Path) -> Pretrained:
+def add_modules(backbone: Pretrained, folders: Mapping[str, Path], directory: Path) -> Pretrained:
     """Return the model of a directory: `backbone`, read from the module Transformer, with its head SentenceEmbedding.
 
     The length of rows and the prompts go into `source`. Raises UserError for a module, or a value of its options, that
     the head cannot express.
     """
     model, notes = backbone.model, _read_options(directory / _OPTIONS)
-    pooling = _read_pooling(modules.pooling / _CONFIG)
-    normalise = modules.normalize is not None
-    if modules.normalize is not None and os.path.lexists(config := modules.normalize / _CONFIG):
+    pooling = _read_pooling(folders["Pooling"] / _CONFIG)
+    normalise = "Normalize" in folders
+    if normalise and os.path.lexists(config := folders["Normalize"] / _CONFIG):
         _check_values(_read(config), _WHOLE, config)
-    projection, activation, params = _read_dense(modules.dense, model.hidden_size)
+    projection, activation, params = _read_dense(folders.get("Dense"), model.hidden_size)
     size, similarity = notes.pop("truncate_dim"), notes.pop("similarity")
     if normalise and size is not None:
         raise UserError(
@@ -133,7 +124,7 @@ def add_modules(backbone: Pretrained, modules: Modules, directory: Path) -> Pret
         sizes=tuple(s for s in notes.pop("sizes") if s <= width),
     )
     names = parameter_shapes(model, head)
-    length = _read_length(modules.transformer, backbone)
+    length = _read_length(folders["Transformer"], backbone)
     return replace(
         backbone,
         head=head,
@@ -199,9 +190,8 @@ def _last_map(pretrained: Pretrained) -> tuple[np.ndarray | None, np.ndarray | N
 
     A cut vector is the output of a kernel of fewer columns; the model's pooler is a Dense, too.
     """
-    head, params, layer = pretrained.head, pretrained.params, None
-    if head.projection:
-        layer = "projection"
+    head, params = pretrained.head, pretrained.params
+    layer = "projection" if head.projection else None
     if head.pooler and "pooler/kernel" in params:
         if layer:
             raise UserError(

@@ -17,7 +17,6 @@ from bertzoo.conversion.rules import TensorRule, Tensors, to_ours
 from bertzoo.conversion.tokenizers import VOCABULARY
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.heads import parameter_shapes
 
@@ -69,14 +68,11 @@ _SIZES: Mapping[str, Any] = {a.theirs: a.default for a in BERT.attributes if a.t
 def _dialect(family: Family, gelu: str, **changes: Any) -> Family:
     """Return a Hugging Face family with the attribute values that the original TensorFlow code supports.
 
-    MobileBERT may have LayerNorm in that code, unlike at Hugging Face.
-
-    gelu: our name of the activation that the code calls "gelu".
-    changes: more fields of Family to replace.
+    gelu: our name of the activation that the code calls "gelu". changes: more fields of Family to replace.
     """
     values = {
         "hidden_act": {"gelu": gelu, "relu": "relu"},
-        "normalization_type": {"layer_norm": "layer_norm", "no_norm": "no_norm"},
+        "normalization_type": {"layer_norm": "layer_norm", "no_norm": "no_norm"},  # unlike at Hugging Face
     }
     attributes = tuple(replace(a, values=values.get(a.theirs, a.values)) for a in family.attributes)
     return replace(family, attributes=attributes, **changes)
@@ -94,10 +90,8 @@ FAMILIES = {
 def find_checkpoint(path: Path) -> Path | None:
     """Return the prefix of a checkpoint's files: `path` itself, or the only or latest checkpoint in directory `path`.
 
-    A checkpoint of TensorFlow's older format is the file `path`, beside `path`.meta, and has no index.
-
-    Returns None if there is no checkpoint. Raises UserError if the directory holds several, and its file `checkpoint`
-    does not name the latest.
+    A checkpoint of TensorFlow's older format is the file `path`, beside `path`.meta, and has no index. Returns None if
+    there is no checkpoint. Raises UserError if the directory holds several and its file `checkpoint` names none.
     """
     if any(Path(f"{path}{end}").is_file() for end in (variables.INDEX, ".meta")):
         return path
@@ -116,8 +110,15 @@ def read_tensorflow(prefix: Path) -> Pretrained:
 
     Raises UserError naming what is missing, damaged or not supported.
     """
-    arrays = variables.read_variables(prefix, _is_of_model)
-    config = _read_config(prefix.parent / CONFIG)
+    arrays = variables.read_variables(
+        prefix, lambda name: name.split("/")[-1] not in _NOT_OF_THE_MODEL and not name.startswith(_TEACHER)
+    )
+    path, config = prefix.parent / CONFIG, None
+    if path.is_file():
+        try:
+            config = {name: value for name, value in read_json(path).items() if value is not None}
+        except ValueError as error:
+            raise UserError(f"{path} is not a config of a model: {error}. Copy it again from the release.") from error
     if _any(arrays, "bert/"):
         return _read_bert(prefix, arrays, config)
     if _any(arrays, "electra/"):
@@ -128,10 +129,6 @@ def read_tensorflow(prefix: Path) -> Pretrained:
     )
 
 
-def _is_of_model(name: str) -> bool:
-    return name.split("/")[-1] not in _NOT_OF_THE_MODEL and not name.startswith(_TEACHER)
-
-
 def variable_rules(family: Family, model: Any, head: Any, scope: str) -> list[TensorRule]:
     """Return the rules for TensorFlow variables of a model with its head; `scope` precedes the encoder's names."""
     grouped, norm = getattr(model, "feed_forward_groups", 1) > 1, getattr(model, "norm", "layer_norm")
@@ -140,8 +137,9 @@ def variable_rules(family: Family, model: Any, head: Any, scope: str) -> list[Te
         name, axes = rule.theirs, rule.their_axes
         for end, new_end, new_axes in _ENDS:
             if name.endswith(end):
-                name = name.removesuffix(end) + new_end
-                axes = _reversed_axes(axes) if new_axes == _REVERSED else new_axes or axes
+                if new_axes == _REVERSED:
+                    new_axes = " ".join(reversed(re.findall(r"\([^()]*\)|\S+", axes)))
+                name, axes = name.removesuffix(end) + new_end, new_axes or axes
                 break
         for before, after in _PARTS.items():
             name = name.replace(before, after)
@@ -155,21 +153,8 @@ def variable_rules(family: Family, model: Any, head: Any, scope: str) -> list[Te
     return rules
 
 
-def _reversed_axes(axes: str) -> str:
-    return " ".join(reversed(re.findall(r"\([^()]*\)|\S+", axes)))
-
-
 def _any(arrays: Tensors, start: str) -> bool:
     return any(name.startswith(start) for name in arrays)
-
-
-def _read_config(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    try:
-        return {name: value for name, value in read_json(path).items() if value is not None}
-    except ValueError as error:
-        raise UserError(f"{path} is not a config of a model: {error}. Copy it again from the release.") from error
 
 
 def complete_bert_config(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -264,29 +249,19 @@ def _build(
 ) -> Pretrained:
     """Return the encoder under `scope` in the variables `arrays`, with its head.
 
-    kind: key in FAMILIES. config: attributes of the model. key: the head's key in `Family.heads`. origin: source of
-    `config` in messages.
+    kind: key in FAMILIES. key: the head's key in `Family.heads`. origin: source of `config` in messages.
     """
     family, directory = FAMILIES[kind], prefix.parent
     model = attributes.read_model_config(family, config, origin)
     pooled = _any(arrays, f"{scope}/pooler/") or family.heads[key].needs_pooler
     head = attributes.read_head_config(family, key, model, {}, pooled, origin)
     params = to_ours(variable_rules(family, model, head, scope), arrays, parameter_shapes(model, head), str(prefix))
-    tokenizer = _read_tokenizer(directory / VOCABULARY)
+    tokenizer, vocabulary = None, directory / VOCABULARY
+    if vocabulary.is_file():
+        tokenizer = WordPiece(path=str(vocabulary), vocab_size=1 << 31).load()
+        words = [token for token in map(tokenizer.token, range(tokenizer.vocab_size)) if not token.startswith("[")]
+        if sum(word != word.lower() for word in words) > len(words) / 100:  # then the text was not lower-cased
+            tokenizer = WordPiece(path=str(vocabulary), vocab_size=1 << 31, lowercase=False).load()
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
     source: dict[str, str | int] = {"format": "tensorflow", "path": str(prefix)}
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(prefix), source=source)
-
-
-def _read_tokenizer(path: Path) -> Tokenizer | None:
-    """Return the tokenizer of the vocabulary file `path`, or None if there is no such file.
-
-    The tokenizer lower-cases text unless more than 1 % of the vocabulary's entries contain upper-case letters.
-    """
-    if not path.is_file():
-        return None
-    tokenizer = WordPiece(path=str(path), vocab_size=1 << 31).load()
-    words = [token for token in map(tokenizer.token, range(tokenizer.vocab_size)) if not token.startswith("[")]
-    if sum(word != word.lower() for word in words) > len(words) / 100:
-        return WordPiece(path=str(path), vocab_size=1 << 31, lowercase=False).load()
-    return tokenizer

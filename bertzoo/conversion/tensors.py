@@ -19,7 +19,6 @@ from bertzoo.core.memory import check_available
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 _METADATA = {"format": "pt"}
 _FLOATS = ("F32", "F16", "BF16")
-_INTEGERS = ("I64", "I32")  # such as embeddings.position_ids of old files
 
 
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
@@ -29,8 +28,13 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """
     if (directory / SAFE).is_file():
         return read_safetensors(directory / SAFE), directory / SAFE
-    if (directory / INDEX).is_file():
-        return _read_shards(directory / INDEX), directory / INDEX
+    if (index := directory / INDEX).is_file():
+        places, tensors = read_json(index, {"weight_map": {str: str}}, "Download it again.")["weight_map"], {}
+        for file in sorted({*places.values()}):
+            if Path(file).name != file or not (directory / file).is_file():
+                raise UserError(f"{index} names {file}, which is not a file beside it. Download the missing file.")
+            tensors |= read_safetensors(directory / file)
+        return tensors, index
     if (directory / PICKLE).is_file():
         from bertzoo.conversion.pickled import read_pickled
 
@@ -43,10 +47,10 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
 def read_safetensors(path: Path, integers: bool = True) -> Tensors:
     """Return the tensors of a safetensors file, floats as float32.
 
-    integers: whether the file may also hold integers. Raises UserError naming the file and the tensor that cannot be
-    used.
+    integers: whether the file may also hold integers, such as embeddings.position_ids of old files. Raises UserError
+    naming the file and the tensor that cannot be used.
     """
-    types = (*_FLOATS, *_INTEGERS) if integers else _FLOATS
+    types = (*_FLOATS, "I64", "I32") if integers else _FLOATS
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -70,16 +74,6 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged or not a safetensors file: {error}. Download it again.") from error
-
-
-def _read_shards(index: Path) -> Tensors:
-    places = read_json(index, {"weight_map": {str: str}}, "Download it again.")["weight_map"]
-    tensors: Tensors = {}
-    for file in sorted(set(places.values())):
-        if Path(file).name != file or not (index.parent / file).is_file():
-            raise UserError(f"{index} names {file}, which is not a file beside it. Download the missing file.")
-        tensors |= read_safetensors(index.parent / file)
-    return tensors
 
 
 def check_finite(tensors: Tensors, path: Path) -> Tensors:

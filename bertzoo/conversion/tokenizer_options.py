@@ -12,14 +12,13 @@ from bertzoo.data.tokenizers.vocabulary import Tokenizer
 OPTIONS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # These classes take all options from tokenizer.json; others read tokenizer_config.json and have the defaults below.
 GENERIC = {"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"}
-_FAMILIES = {
-    "wordpiece": ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert"),
-    "sentencepiece": ("Albert",),
-    "byte_bpe": (),
-}
 CLASSES = {
     kind: {f"{family}Tokenizer{fast}" for family in families for fast in ("", "Fast")} | GENERIC
-    for kind, families in _FAMILIES.items()
+    for kind, families in (
+        ("wordpiece", ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")),
+        ("sentencepiece", ("Albert",)),
+        ("byte_bpe", ()),
+    )
 }
 # The options that are read, with the defaults of transformers' classes.
 DEFAULTS: dict[str, dict[str, bool | None]] = {
@@ -58,10 +57,9 @@ def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
 
 
 def read_options(directory: Path, kind: str) -> dict[str, Any]:
-    """Return tokenizer_class and the supported options of tokenizer_config.json.
+    """Return tokenizer_class and the supported options of tokenizer_config.json; others are ignored.
 
-    kind: a key of `CLASSES`. Other options are ignored. Raises UserError naming an option whose value is not
-    supported.
+    kind: a key of `CLASSES`. Raises UserError naming an option whose value is not supported.
     """
     path = directory / OPTIONS
     options = read_table(path)
@@ -109,7 +107,8 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
     for path in (directory / OPTIONS, directory / SPECIALS):
         for setting, value in read_table(path).items():
             ours, content = names.get(setting), _content(value)
-            if setting in _NO_MORE and value not in _NONE and not set(_contents(value)) <= set(names.values()):
+            more = value.values() if isinstance(value, dict) else value
+            if setting in _NO_MORE and value not in _NONE and not {*map(str, map(_content, more))} <= {*names.values()}:
                 raise UserError(
                     f"{path}: {setting} must be empty, not {value!r}. Use a tokenizer without these tokens."
                 )
@@ -120,7 +119,14 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
     if isinstance(tokenizer, ByteBpeTokenizer):
         return  # it reads the added tokens
     ids = {tokenizer.token(index): index for index in special.values()}
-    for path, content, index in _added(directory, whole, entire):
+    options, added = directory / OPTIONS, directory / ADDED
+    decoder = read_table(options).get("added_tokens_decoder") or {}
+    tokens = [
+        *((options, _content(value), index) for index, value in decoder.items()),
+        *((added, content, index) for content, index in read_table(added).items()),
+        *((entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []),
+    ]
+    for path, content, index in tokens:
         if not isinstance(content, str) or content not in ids or str(ids[content]) != str(index):
             known = ", ".join(f"{token} = {number}" for token, number in ids.items())
             raise UserError(
@@ -129,21 +135,6 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any], e
             )
 
 
-def _added(directory: Path, whole: dict[str, Any], entire: Path) -> list[tuple[Path, Any, Any]]:
-    """Return (file, text, id) of every token added to the vocabulary. whole, entire: as in `check_tokens`."""
-    options, added = directory / OPTIONS, directory / ADDED
-    decoder = read_table(options).get("added_tokens_decoder") or {}
-    return [
-        *((options, _content(value), index) for index, value in decoder.items()),
-        *((added, content, index) for content, index in read_table(added).items()),
-        *((entire, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []),
-    ]
-
-
 def _content(value: Any) -> Any:
     """Return a token's text; files store a token either as this text or as a table with its text and options."""
     return value.get("content") if isinstance(value, dict) else value
-
-
-def _contents(value: Any) -> list[str]:
-    return [str(_content(item)) for item in (value.values() if isinstance(value, dict) else value)]

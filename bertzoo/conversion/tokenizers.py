@@ -132,17 +132,15 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    If the model's word table has more rows than a WordPiece vocabulary has entries, the vocabulary is filled up with
-    entries [unused0], [unused1] and so on, to which no text is tokenised. No entries are added
-    if the number of rows is the number of entries rounded up to a multiple that `pretrained.fits` allows.
+    If the model's word table has more rows than a WordPiece vocabulary has entries, and not just rounded up as
+    `pretrained.fits` allows, entries [unused0], [unused1] and so on fill the vocabulary up.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}
     config = tokenizer.config
     match tokenizer:
         case WordPieceTokenizer():
-            names = _BERT
-            tokenizer = _filled_up(tokenizer, model.vocab_size)
+            names, tokenizer = _BERT, _filled_up(tokenizer, model.vocab_size)
             library = tokenizer.library
             library.post_processor = pair_template(library.token_to_id)
             library.add_special_tokens(list(names.values()))
@@ -174,16 +172,11 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
 
 
 def _filled_up(tokenizer: WordPieceTokenizer, rows: int) -> WordPieceTokenizer:
-    """Return the tokenizer, filled up with entries [unused…] to `rows` entries, one per row of the word table.
-
-    Adds no entries if `rows` is the tokenizer's size, or this size rounded up as `fits` allows.
-    """
     entries = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
     if not fits(len(entries), rows):
-        unused = (f"[unused{number}]" for number in range(rows + len(entries)))
+        unused = [f"[unused{number}]" for number in range(rows + len(entries))]
         taken = set(entries)
-        fresh = (name for name in unused if name not in taken)
-        entries += [next(fresh) for _ in range(rows - len(entries))]
+        entries += [name for name in unused if name not in taken][: max(0, rows - len(entries))]
     return WordPieceTokenizer(replace(tokenizer.config, vocab_size=len(entries)), entries, "of the model")
 
 
@@ -195,7 +188,10 @@ def build_albert_pipeline(
     specials: special tokens by name, such as {"pad_token": "<pad>"}. Raises UserError if the model is not unigram.
     """
     processor = sentencepiece_library().SentencePieceProcessor(model_proto=model)
-    pieces = _pieces(processor)
+    # ALBERT's code cuts a piece such as "9," in two. With a score lower by 100, `tokenizers` prefers the two parts, as
+    # in the tokenizer.json of ALBERT's releases.
+    pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
+    pieces = [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]
     fields = _as_dict(model)
     trainer, normalizer = _as_dict(_bytes(fields, _TRAINER)), _as_dict(_bytes(fields, _NORMALIZER))
     if trainer.get(_MODEL_TYPE, _UNIGRAM_MODEL) != _UNIGRAM_MODEL:
@@ -225,16 +221,6 @@ def pair_template(token_to_id: Callable[[str], int | None]) -> processors.Templa
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[(name, token_to_id(name)) for name in ("[CLS]", "[SEP]")],
     )
-
-
-def _pieces(processor: Any) -> list[tuple[str, float]]:
-    """Return pieces and scores as in the tokenizer.json of ALBERT's releases.
-
-    ALBERT's code cuts a piece such as "9," in two. Such a piece gets a score lower by 100, so that `tokenizers` prefers
-    the two parts.
-    """
-    pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
-    return [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]
 
 
 def _as_dict(message: bytes) -> dict[int, int | bytes]:

@@ -35,10 +35,6 @@ def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
     except (tensorflow.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0]
         raise UserError(f"{prefix} is damaged or not a TensorFlow checkpoint: {reason}. Download it again.") from error
-    bfloat16 = tensorflow.bfloat16.as_numpy_dtype
-    floats = {
-        name: array.astype(np.float32)
-        for name, array in arrays.items()
-        if array.dtype == bfloat16 or np.issubdtype(array.dtype, np.floating)
-    }
+    types = (tensorflow.bfloat16.as_numpy_dtype, np.floating)
+    floats = {name: array.astype(np.float32) for name, array in arrays.items() if issubclass(array.dtype.type, types)}
     return arrays | check_finite(floats, prefix)
