@@ -4,20 +4,20 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+import flax.linen as nn
+
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import Convolution, MixedHeads
-from bertzoo.models.compute import Activation, Compute
+from bertzoo.models.compute import Activation
 from bertzoo.models.parts import (
-    Backbone,
     FeedForwardSize,
+    LayerFactory,
     ModelConfig,
     check_divides,
     check_feed_forward_size,
     check_sizes,
-    layer_factory,
     per_layer,
 )
-from bertzoo.nn import Encoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,23 +77,15 @@ class ConvBert(ModelConfig):
                 f"a generator {width} times as wide as the discriminator cannot be built: {error}"
             ) from error
 
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, a projection unless embedding_size = hidden_size, and layers of mixed attention."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return Backbone(
-            embedding=make.embedding(self, self.embedding_size),
-            encoder=Encoder(
-                projection=make.projection(self.embedding_size, self.hidden_size),
-                layers=tuple(
-                    make.layer(
-                        self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
-                        make.feed_forward(self.hidden_size, size, self.activation, self.feed_forward_groups),
-                        self.dropout,
-                    )
-                    for size in per_layer(self.feed_forward_size, self.layers)
-                ),
-            ),
-            pooler=None,
+    def encoder_layers(self, make: LayerFactory) -> tuple[nn.Module, ...]:
+        """Build post-norm layers of mixed attention."""
+        return tuple(
+            make.layer(
+                self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
+                make.feed_forward(self.hidden_size, size, self.activation, self.feed_forward_groups),
+                self.dropout,
+            )
+            for size in per_layer(self.feed_forward_size, self.layers)
         )
 
     @property

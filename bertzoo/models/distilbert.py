@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelConfig, layer_factory
-from bertzoo.nn import Encoder
+from bertzoo.models.compute import Activation
+from bertzoo.models.parts import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +28,3 @@ class DistilBert(ModelConfig):
     def token_types(self) -> int:
         """Always 0: only [SEP] marks where the second segment begins."""
         return 0
-
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding of words and positions, and post-norm layers."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return Backbone(
-            embedding=make.embedding(self, self.hidden_size),
-            encoder=Encoder(layers=make.layers(self, self.hidden_size, self.heads, self.feed_forward_size)),
-            pooler=None,
-        )

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelConfig, layer_factory
-from bertzoo.nn import Encoder
+from bertzoo.models.compute import Activation
+from bertzoo.models.parts import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +29,3 @@ class Electra(ModelConfig):
     attention_dropout: float = 0.1
     initializer_range: float = 0.02
     norm_epsilon: float = 1e-12
-
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, a projection unless embedding_size = hidden_size, and post-norm layers."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return Backbone(
-            embedding=make.embedding(self, self.embedding_size),
-            encoder=Encoder(
-                projection=make.projection(self.embedding_size, self.hidden_size),
-                layers=make.layers(self, self.hidden_size, self.heads, self.feed_forward_size),
-            ),
-            pooler=None,
-        )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
@@ -15,6 +15,7 @@ from bertzoo.nn import (
     Dense,
     Dropout,
     Embedding,
+    Encoder,
     FeedForward,
     Grouped,
     Layer,
@@ -72,6 +73,8 @@ class ModelConfig:
     initializer_range: float  # standard deviation of initial weights
     norm_epsilon: float  # number added to the variance in layer normalisation
 
+    has_pooler: ClassVar[bool] = False  # whether `backbone` has a dense layer and tanh on the first token
+
     def __post_init__(self):
         check_sizes(self)
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
@@ -82,8 +85,18 @@ class ModelConfig:
         return "none"
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Build the modules without heads."""
-        raise NotImplementedError
+        """Build the modules without heads: an embedding, a projection if its width differs, and `encoder_layers`."""
+        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+        width = getattr(self, "embedding_size", self.hidden_size)
+        return Backbone(
+            embedding=make.embedding(self, width),
+            encoder=Encoder(projection=make.projection(width, self.hidden_size), layers=self.encoder_layers(make)),
+            pooler=make.pooler(self.hidden_size) if self.has_pooler else None,
+        )
+
+    def encoder_layers(self, make: "LayerFactory") -> tuple[nn.Module, ...]:
+        """Build the layers of `backbone`, by default BERT's."""
+        return make.layers(self, self.hidden_size, self.heads, self.feed_forward_size)
 
     def hidden_layer(self, compute: Compute) -> tuple[nn.Module, nn.Module | None]:
         """Build the hidden layer of a classifier, and the norm after its activation, if any."""

@@ -1,12 +1,13 @@
 """schuBERT (Khetan and Karnin 2020), https://arxiv.org/abs/2005.06628: BERT whose layers may differ in size."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelConfig, check_sizes, layer_factory
-from bertzoo.nn import Encoder
+from bertzoo.models.compute import Activation
+from bertzoo.models.parts import LayerFactory, ModelConfig, check_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,8 @@ class SchuBert(ModelConfig):
 
     All layers have one width; each has its own feed-forward size, heads, and key and value sizes (§4, Table 3).
     """
+
+    has_pooler: ClassVar[bool] = True
 
     kind: Literal["schubert"] = "schubert"
     vocab_size: int = 30522
@@ -45,21 +48,14 @@ class SchuBert(ModelConfig):
         """The number of layers."""
         return len(self.feed_forward_sizes)
 
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, post-norm layers of different sizes, and the tanh pooler."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+    def encoder_layers(self, make: LayerFactory) -> tuple[nn.Module, ...]:
+        """Build post-norm layers of different sizes."""
         shapes = zip(self.heads, self.key_sizes, self.value_sizes, self.feed_forward_sizes, strict=True)
-        return Backbone(
-            embedding=make.embedding(self, self.hidden_size),
-            encoder=Encoder(
-                layers=tuple(
-                    make.layer(
-                        make.attention(self.hidden_size, heads, self.attention_dropout, (key_size, value_size)),
-                        make.feed_forward(self.hidden_size, size, self.activation),
-                        self.dropout,
-                    )
-                    for heads, key_size, value_size, size in shapes
-                )
-            ),
-            pooler=make.pooler(self.hidden_size),
+        return tuple(
+            make.layer(
+                make.attention(self.hidden_size, heads, self.attention_dropout, (key_size, value_size)),
+                make.feed_forward(self.hidden_size, size, self.activation),
+                self.dropout,
+            )
+            for heads, key_size, value_size, size in shapes
         )

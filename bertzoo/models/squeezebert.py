@@ -1,26 +1,29 @@
 """SqueezeBERT (Iandola et al. 2020), https://arxiv.org/abs/2006.11316: BERT with grouped convolutions of window 1."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+import flax.linen as nn
 
 from bertzoo.models.attention import GroupedHeads
-from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
+from bertzoo.models.compute import ACTIVATIONS, Activation
 from bertzoo.models.parts import (
-    Backbone,
     FeedForwardSize,
+    LayerFactory,
     ModelConfig,
     check_divides,
     check_feed_forward_size,
     check_sizes,
-    layer_factory,
     per_layer,
 )
-from bertzoo.nn import Encoder, FeedForward
+from bertzoo.nn import FeedForward
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqueezeBert(ModelConfig):
     """Sizes of SqueezeBERT; by default the paper's, with 1 group in attention's output map and 4 in all other maps."""
+
+    has_pooler: ClassVar[bool] = True
 
     kind: Literal["squeezebert"] = "squeezebert"
     vocab_size: int = 30528
@@ -67,9 +70,8 @@ class SqueezeBert(ModelConfig):
             stride=self.stride,
         )
 
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding, layers of grouped convolutions, and the tanh pooler."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+    def encoder_layers(self, make: LayerFactory) -> tuple[nn.Module, ...]:
+        """Build post-norm layers of grouped convolutions."""
 
         def feed_forward(size: int) -> FeedForward:
             return FeedForward(
@@ -78,17 +80,11 @@ class SqueezeBert(ModelConfig):
                 activation=ACTIVATIONS[self.activation],
             )
 
-        return Backbone(
-            embedding=make.embedding(self, self.hidden_size),
-            encoder=Encoder(
-                layers=tuple(
-                    make.layer(
-                        self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
-                        feed_forward(size),
-                        self.dropout,
-                    )
-                    for size in per_layer(self.feed_forward_size, self.layers)
-                )
-            ),
-            pooler=make.pooler(self.hidden_size),
+        return tuple(
+            make.layer(
+                self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
+                feed_forward(size),
+                self.dropout,
+            )
+            for size in per_layer(self.feed_forward_size, self.layers)
         )
