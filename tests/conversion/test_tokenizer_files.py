@@ -8,21 +8,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import sentencepiece
 import tiny_bert
 import tokenizers as library
+import zoo
 from messages import mentioning, mentions
 from tokenizers import models, normalizers, pre_tokenizers
 
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import huggingface, tokenizers
-from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
-from bertzoo.heads import NoHead, parameter_shapes
+from bertzoo.heads import NoHead
 from bertzoo.models import Bert, ConvBert
 from bertzoo.runs import load_model
 
@@ -226,33 +225,24 @@ def test_settings_that_would_change_pieces_raise(case: str, pieces: bytes, tmp_p
     write_pieces(tmp_path, pieces)
     assert tokenizers.read_tokenizer(tmp_path) is not None
     (name, change), parts = REFUSED_PIECES[case]
-    table = json.loads((tmp_path / name).read_text(encoding="utf-8"))
-    dump(tmp_path / name, change(table))
+    dump(tmp_path / name, change(json.loads((tmp_path / name).read_text(encoding="utf-8"))))
     with pytest.raises(UserError, match=mentioning(*parts)):
         tokenizers.read_tokenizer(tmp_path)
 
 
-def trained(pad: str, unk: str) -> bytes:
-    model = io.BytesIO()
+def trained(texts: list[str], **options: Any) -> bytes:
+    """A model with ids 0 and 1 of padding and unknown pieces."""
+    model, kinds = io.BytesIO(), {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a bc, ab, bc"] * 9),
-        model_writer=model,
-        vocab_size=16,
-        hard_vocab_limit=False,
-        pad_id=0,
-        pad_piece=pad,
-        unk_id=1,
-        unk_piece=unk,
-        bos_id=-1,
-        eos_id=-1,
-        user_defined_symbols=["[CLS]", "[SEP]", "[MASK]", "9,"],
-        minloglevel=2,
+        sentence_iterator=iter(texts), model_writer=model, hard_vocab_limit=False, minloglevel=2, **kinds, **options
     )
     return model.getvalue()
 
 
 def test_other_spellings_are_carried(tmp_path):
-    write_pieces(tmp_path, trained("[PAD]", "[UNK]"))
+    symbols = ["[CLS]", "[SEP]", "[MASK]", "9,"]
+    own = {"pad_piece": "[PAD]", "unk_piece": "[UNK]", "user_defined_symbols": symbols}
+    write_pieces(tmp_path, trained(["a bc, ab, bc"] * 9, vocab_size=16, **own))
     table = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert (table["pad_token"], table["unk_token"]) == ("[PAD]", "[UNK]")
     ours, theirs = tokenizers.read_tokenizer(tmp_path), library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -261,24 +251,10 @@ def test_other_spellings_are_carried(tmp_path):
 
 def numbers() -> bytes:
     """A model with pieces that join a number and the comma after it, as ALBERT's has."""
-    model = io.BytesIO()
     texts = ["in 1990, 12, 15, and 1,999, we had 9, then a, b. 1,000 or 2,500,"] * 20
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*texts, *["the 1990 1991 12 15 9 were , alone"] * 10]),
-        model_writer=model,
-        vocab_size=60,
-        hard_vocab_limit=False,
-        pad_id=0,
-        pad_piece="<pad>",
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        split_by_unicode_script=False,
-        split_by_number=False,
-        minloglevel=2,
-    )
-    return model.getvalue()
+    texts += ["the 1990 1991 12 15 9 were , alone"] * 10
+    split = {"split_by_unicode_script": False, "split_by_number": False}
+    return trained(texts, vocab_size=60, pad_piece="<pad>", control_symbols=["[CLS]", "[SEP]", "[MASK]"], **split)
 
 
 def encode_pieces(processor: Any, text: str) -> list[str]:
@@ -381,10 +357,6 @@ def test_our_own_vocabulary_is_checked(tmp_path):
 
 @pytest.mark.parametrize("model", [ConvBert, Bert])
 def test_no_row_is_frozen_by_default(model: Any, tmp_path):
-    sizes = {"vocab_size": 20, "hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 12, "max_positions": 9}
     more = {"embedding_size": 6, "mask_padding": False, "kernel_size": 3} if model is ConvBert else {}
-    made = model(**sizes, **more)
-    params = {name: np.zeros(shape, np.float32) for name, shape in parameter_shapes(made, NoHead()).items()}
-    pretrained = Pretrained(model=made, head=NoHead(), params=params, tokenizer=None, origin="here")
-    huggingface.write_huggingface(pretrained, tmp_path)
+    huggingface.write_huggingface(zoo.pretrained(model(**zoo.SIZES, **zoo.LAYERS, **more), NoHead()), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == 0
