@@ -5,14 +5,15 @@ import functools
 from typing import Any
 
 import flax.linen as nn
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import flatten
 from messages import mentioning
+from test_models import loss
 from tiers import quick
+from zoo import drawn
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, ConvBert
@@ -31,10 +32,6 @@ SMALL = {
     "feed_forward_groups": 2,
     "max_positions": 16,
 }
-
-
-def nested(leaves: dict[str, np.ndarray]) -> Any:
-    return flax.traverse_util.unflatten_dict({path: jnp.asarray(leaf) for path, leaf in leaves.items()}, sep="/")
 
 
 def batch_of() -> dict[str, np.ndarray]:
@@ -58,17 +55,10 @@ def shapes(model: ConvBert) -> dict[str, Any]:
 
 
 @functools.cache
-def build(model: ConvBert, **compute: Any) -> tuple[Any, Any]:
-    """The objective, and parameters drawn by numpy, which takes no compiling."""
-    random = np.random.default_rng(1)
-    params = {path: 0.3 * random.normal(size=leaf.shape) for path, leaf in shapes(model).items()}
-    return Masked().build(model, Compute(**compute)), nested({path: x.astype("f4") for path, x in params.items()})
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def loss_of(objective: Any, params: Any, batch: Any, key: Any = None) -> jax.Array:
-    sums, _ = objective(params, None, batch, key)
-    return sums["mlm"] / objective.weights(batch)["mlm"]
+def build(model: ConvBert) -> tuple[Any, Any]:
+    """The objective and random parameters."""
+    objective = Masked().build(model, Compute())
+    return objective, drawn(objective.init, jax.random.key(1))
 
 
 def config(**changes: Any) -> ConvBert:
@@ -105,7 +95,7 @@ def test_padding_leaks_only_where_it_is_let(convolution: Any) -> None:
 def test_groups_and_convolution_learn_together() -> None:
     """SqueezeBERT's groups in ConvBERT's feed-forward: every leaf has a gradient."""
     objective, params = build(config())
-    gradients = jax.jit(lambda p: jax.grad(lambda p: loss_of(objective, p, batch_of()))(p))(params)
+    gradients = jax.jit(jax.grad(lambda p: loss(objective, p, batch_of())))(params)
     dead = {path for path, leaf in flatten(gradients).items() if not float(np.abs(leaf).max()) > 1e-6}
     assert dead <= {"encoder/layers_0/attention/key/bias"}  # a softmax over keys sees no constant
     assert flatten(gradients)["encoder/layers_0/feed_forward/intermediate/kernel"].shape == (1, 12, 48)

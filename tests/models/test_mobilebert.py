@@ -68,15 +68,8 @@ def test_trigrams_see_padding_only_if_configured(mask_padding):
 
 
 def test_bfloat16_computes_near_float32_and_keeps_float32_where_it_matters():
-    batch, (objective, params) = batch_of(), build(RELEASED)
-    half = objective_of(RELEASED, dtype="bfloat16")
-    assert {leaf.dtype.name for leaf in jax.tree.leaves(boxed_shapes(half))} == {"float32"}
-    output = jax.eval_shape(half.model.apply, {"params": params}, *(batch[name] for name in list(batch)[:4]))
-    assert {state.dtype.name for state in output.hidden_states} == {"bfloat16"}
-    exact = [output.attentions[0], output.masked_logits, output.sentence_logits]
-    assert {array.dtype.name for array in exact} == {"float32"}
-    near, full = float(loss(half, params, batch)), float(loss(objective, params, batch))
-    assert near == pytest.approx(full, rel=0.05) and near != full
+    test_models.test_bfloat16_keeps_float32_where_it_matters(RELEASED)
+    test_models.test_bfloat16_computes_near_float32(RELEASED)
 
 
 CHANGES = {
@@ -153,20 +146,6 @@ def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
     test_models.test_padding_changes_nothing(config)
 
 
-def bottleneck_layer(make, attention_input, attention, dropout):
-    return BottleneckLayer(
-        bottleneck=Bottleneck(dense=make.dense(16, "model", "bottleneck"), norm=make.norm()),
-        attention_input=attention_input,
-        attention=attention,
-        attention_norm=make.norm(),
-        feed_forward=(make.feed_forward(16, 20, "gelu"),),
-        feed_forward_norm=(make.norm(),),
-        output=make.dense(24, "bottleneck", "model"),
-        output_norm=make.norm(),
-        dropout=dropout,
-    )
-
-
 class Neighbours(nn.Module):
     """A third-party attention, with only the contract attention(x, mask, train) -> (y, probabilities)."""
 
@@ -185,7 +164,17 @@ class Everything(nn.Module):
 
 def test_dropout_acts_between_a_layer_and_its_stream():
     make = layer_factory(Compute(), 0.3, 1e-12)
-    layer = bottleneck_layer(make, from_stream, Neighbours(dense=make.dense(16, "model", "heads")), Everything())
+    layer = BottleneckLayer(
+        bottleneck=Bottleneck(dense=make.dense(16, "model", "bottleneck"), norm=make.norm()),
+        attention_input=from_stream,
+        attention=Neighbours(dense=make.dense(16, "model", "heads")),
+        attention_norm=make.norm(),
+        feed_forward=(make.feed_forward(16, 20, "gelu"),),
+        feed_forward_norm=(make.norm(),),
+        output=make.dense(24, "bottleneck", "model"),
+        output_norm=make.norm(),
+        dropout=Everything(),
+    )
     x, mask = jax.random.normal(jax.random.key(0), (2, 5, 24)), jnp.ones((2, 5), jnp.int32)
     apply = jax.jit(layer.init_with_output, static_argnums=3)
     normed = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)

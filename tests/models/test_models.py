@@ -150,12 +150,6 @@ def test_training_and_evaluation_in_bfloat16_use_the_fast_form_of_products(confi
         assert len(dots) > 5 and set(dots) == {("bf16", "bf16", "f32")}, name
 
 
-def test_the_sentence_head_exists_only_if_configured():
-    _, with_head = build(MODELS[0], "nsp")
-    _, without = build(MODELS[0], "none")
-    assert set(with_head) - set(without) == {"sentence_head", "pooler"}  # nothing else would train the pooler
-
-
 def test_rows_of_weight_zero_do_not_count():
     objective, params = build(MODELS[1])
     batch = batch_of(rows=4)

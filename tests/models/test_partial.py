@@ -15,16 +15,16 @@ from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.platform import Platform, traced_for
 
 SIZES = {"vocab_size": 24, "hidden_size": 8, "layers": 5, "heads": 2, "feed_forward_size": 8, "max_positions": 8}
+SIZES |= {"dropout": 0.0, "attention_dropout": 0.0}
 LOOPS, ONE_BY_ONE = Platform("tpu"), Platform("cpu")
-QUIET = {"dropout": 0.0, "attention_dropout": 0.0}
 CONFIGS = {
-    "albert": models.Albert(**{**SIZES, **QUIET}, embedding_size=4),
-    "bert": models.Bert(**{**SIZES, **QUIET}),
-    "convbert": models.ConvBert(**{**SIZES, **QUIET}, embedding_size=4),
-    "electra": models.Electra(**{**SIZES, **QUIET}, embedding_size=4),
-    "mobilebert": models.MobileBert(**{**SIZES, **QUIET}, embedding_size=4, bottleneck_size=4, feed_forwards=2),
+    "albert": models.Albert(**SIZES, embedding_size=4),
+    "bert": models.Bert(**SIZES),
+    "convbert": models.ConvBert(**SIZES, embedding_size=4),
+    "electra": models.Electra(**SIZES, embedding_size=4),
+    "mobilebert": models.MobileBert(**SIZES, embedding_size=4, bottleneck_size=4, feed_forwards=2),
     "squeezebert": models.SqueezeBert(
-        **{**SIZES, **QUIET}, **{f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")}
+        **SIZES, **{f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")}
     ),
 }
 
