@@ -34,24 +34,16 @@ def inputs(name: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_dense_map_equals_the_einsum_of_its_axes(name: str) -> None:
-    arrays = inputs(name)
-    made, params = MODULES[name].init_with_output(jax.random.key(0), *arrays)
-    kernel, bias = (np.asarray(params["params"][leaf].value, np.float64) for leaf in ("kernel", "bias"))
-    expected = np.einsum(EXPECTED[name], np.asarray(arrays[0], np.float64), kernel) + bias
-    np.testing.assert_allclose(made, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_the_gradients_of_a_dense_map_equal_its_einsums(name: str) -> None:
+def test_a_dense_map_and_its_gradients_equal_the_einsums_of_its_axes(name: str) -> None:
     (x,) = inputs(name)
     made, params = MODULES[name].init_with_output(jax.random.key(0), x)
-    weights = RANDOM.normal(size=made.shape)
+    kernel, bias = (np.asarray(params["params"][leaf].value, np.float64) for leaf in ("kernel", "bias"))
+    exact, weights = np.asarray(x, np.float64), RANDOM.normal(size=made.shape)
+    np.testing.assert_allclose(made, np.einsum(EXPECTED[name], exact, kernel) + bias, atol=1e-5)
     gradient = jax.grad(lambda params, x: (MODULES[name].apply(params, x) * weights).sum(), argnums=(0, 1))
     by_params, by_x = gradient(params, x)
     x_axes, kernel_axes, made_axes = re.findall(r"\w+", EXPECTED[name])
-    kernel = np.asarray(params["params"]["kernel"].value, np.float64)
-    by_kernel = np.einsum(f"{x_axes},{made_axes}->{kernel_axes}", np.asarray(x, np.float64), weights)
+    by_kernel = np.einsum(f"{x_axes},{made_axes}->{kernel_axes}", exact, weights)
     np.testing.assert_allclose(by_params["params"]["kernel"].value, by_kernel, atol=1e-5)
     np.testing.assert_allclose(by_params["params"]["bias"].value, weights.sum((0, 1)), atol=1e-5)
     np.testing.assert_allclose(by_x, np.einsum(f"{made_axes},{kernel_axes}->{x_axes}", weights, kernel), atol=1e-5)

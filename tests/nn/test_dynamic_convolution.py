@@ -86,20 +86,11 @@ def draw(**shapes: tuple[int, ...]) -> Arrays:
 
 
 @pytest.mark.parametrize(("length", "window"), [(7, 1), (7, 3), (6, 5), (3, 9)])
-def test_dynamic_convolution_is_its_equation(length: int, window: int) -> None:
+def test_both_convolutions_are_their_equations(length: int, window: int) -> None:
     """Also where the window is wider than the row is long."""
-    compare(
-        lambda x, kernel: dynamic_convolution(x, kernel),
-        convolve,
-        draw(x=(2, length, 3, 2), kernel=(2, length, 3, window)),
-    )
-
-
-@pytest.mark.parametrize(("length", "window"), [(7, 3), (3, 9)])
-def test_depthwise_convolution_is_its_equation(length: int, window: int) -> None:
-    compare(
-        lambda x, kernel: depthwise_convolution(x, kernel), depthwise, draw(x=(2, length, 3, 2), kernel=(window, 3, 2))
-    )
+    x = (2, length, 3, 2)
+    compare(lambda x, kernel: dynamic_convolution(x, kernel), convolve, draw(x=x, kernel=(2, length, 3, window)))
+    compare(lambda x, kernel: depthwise_convolution(x, kernel), depthwise, draw(x=x, kernel=(window, 3, 2)))
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -118,21 +109,15 @@ SHAPES = {
     "value": (WIDTH, HEADS, SIZE),
     "value_bias": (HEADS, SIZE),
 }
-GENERATOR = {"generator_bias": (HEADS, WINDOW)}
+GENERATOR = {"generator": (HEADS * SIZE, HEADS, WINDOW), "generator_bias": (HEADS, WINDOW)}
 MORE = {
     "span": {
         "spread": (WINDOW, WIDTH),
         "pointwise": (WIDTH, HEADS, SIZE),
         "pointwise_bias": (HEADS, SIZE),
-        "generator": (HEADS * SIZE, HEADS, WINDOW),
         **GENERATOR,
     },
-    "dynamic": {
-        "gate": (WIDTH, HEADS, SIZE),
-        "gate_bias": (HEADS, SIZE),
-        "generator": (HEADS * SIZE, HEADS, WINDOW),
-        **GENERATOR,
-    },
+    "dynamic": {"gate": (WIDTH, HEADS, SIZE), "gate_bias": (HEADS, SIZE), **GENERATOR},
     "fixed": {"spread": (WINDOW, WIDTH)},
 }
 MASK = np.array([[1] * LENGTH, [1] * (LENGTH - 2) + [0] * 2])
@@ -175,15 +160,16 @@ def module(kind: str, before_window: Any) -> nn.Module:
 
 def tree(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     """The parameters as the module names them."""
-    params: dict[str, Any] = {"value": {"kernel": given["value"], "bias": given["value_bias"]}}
+
+    def layer(name: str) -> dict[str, Any]:
+        return {"kernel": given[name], "bias": given[f"{name}_bias"]}
+
     if kind == "fixed":
-        return params | {"depthwise": {"kernel": given["spread"]}}
+        return {"value": layer("value"), "depthwise": {"kernel": given["spread"]}}
+    params = {"value": layer("value"), "kernel_generator": layer("generator")}
     if kind == "dynamic":
-        params["gate"] = {"kernel": given["gate"], "bias": given["gate_bias"]}
-    if kind == "span":
-        pointwise = {"kernel": given["pointwise"], "bias": given["pointwise_bias"]}
-        params["span_key"] = {"depthwise": {"kernel": given["spread"]}, "pointwise": pointwise}
-    return params | {"kernel_generator": {"kernel": given["generator"], "bias": given["generator_bias"]}}
+        return params | {"gate": layer("gate")}
+    return params | {"span_key": {"depthwise": {"kernel": given["spread"]}, "pointwise": layer("pointwise")}}
 
 
 @pytest.mark.parametrize("kind", MORE)
@@ -253,9 +239,9 @@ def test_half_precision_is_summed_in_float32(function: Callable, given: tuple, k
         np.testing.assert_allclose(ours.astype(jnp.float32), theirs, rtol=2**-8, atol=1e-5)
 
 
-@pytest.mark.parametrize("function", [dynamic_convolution, depthwise_convolution])
-def test_even_windows_raise(function: Callable) -> None:
+@pytest.mark.parametrize(
+    ("function", "kernel"), [(dynamic_convolution, (1, 6, 2, 4)), (depthwise_convolution, (4, 2, 4))]
+)
+def test_even_windows_raise(function: Callable, kernel: tuple) -> None:
     with pytest.raises(ValueError, match=mentioning(4)):
-        function(
-            jnp.ones((1, 6, 2, 4)), jnp.ones((1, 6, 2, 4)) if function is dynamic_convolution else jnp.ones((4, 2, 4))
-        )
+        function(jnp.ones((1, 6, 2, 4)), jnp.ones(kernel))

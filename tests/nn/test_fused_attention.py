@@ -28,13 +28,14 @@ def inputs(shape, dtype):
     return arrays, mask_BM
 
 
-def function(kernel, mask_BM, rate):
+def function(kernel, mask_BM, rate, reach=None):
     """The result of query, key and value."""
 
     def result(query, key, value):
         def one(dropout):
             with traced_for(Platform("tpu", kernel)):
-                return attend(query, key, value, mask_BM, dropout, True)[0]
+                more = () if reach is None else (reach,)
+                return (attend_near if more else attend)(query, key, value, mask_BM, dropout, True, *more)[0]
 
         return Dropout(rate).apply({}, rngs={"dropout": jax.random.key(3)}, method=one)
 
@@ -89,16 +90,11 @@ def test_the_kernel_of_long_rows_agrees_with_the_plain_path(queries, keys, reach
     (query, key, value, change), _ = inputs((2, queries, keys, 2, 8, 8), "float32")
     mask_BM = jnp.asarray(np.arange(keys) < [[keys], [keys - 40]], jnp.int32)
 
-    def plain(query, key, value):
-        if reach is None:
-            return attend(query, key, value, mask_BM, Dropout(0.0).bind({}), False)[0]
-        return attend_near(query, key, value, mask_BM, Dropout(0.0).bind({}), False, reach)[0]
-
     def fused(query, key, value):
         return long_attention(query, key, value, mask_BM, reach, interpret=True)
 
     both = []
-    for result in (fused, plain):
+    for result in (fused, function(None, mask_BM, 0.0, reach)):
         out, pull = jax.vjp(jax.jit(result), query, key, value)
         both.append([np.asarray(array) for array in (out, *pull(change))])
     for one, other in zip(*both, strict=True):
@@ -119,15 +115,8 @@ def test_the_kernel_of_long_rows_takes_bfloat16_without_dropout(keys, reach, dty
     kernel = sharding.attention_kernel(mesh, interpret=True)
     array, mask_BM = jax.ShapeDtypeStruct((2, keys, 2, 64), dtype), jnp.ones((2, keys), jnp.int32)
 
-    def result(query, key, value):
-        def one(dropout):
-            with traced_for(Platform("tpu", kernel)):
-                more = () if reach is None else (reach,)
-                return (attend_near if more else attend)(query, key, value, mask_BM, dropout, True, *more)[0]
-
-        return Dropout(rate).apply({}, rngs={"dropout": jax.random.key(3)}, method=one)
-
-    assert ("pallas_call" in str(jax.make_jaxpr(result)(array, array, array))) == fits
+    program = str(jax.make_jaxpr(function(kernel, mask_BM, rate, reach))(array, array, array))
+    assert ("pallas_call" in program) == fits
 
 
 def test_a_mesh_without_tpus_has_no_kernel():

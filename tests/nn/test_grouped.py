@@ -1,7 +1,6 @@
 """Grouped equals torch's Conv1d (tests/golden/grouped.npz) and the equation in numpy."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,6 @@ def module(case: dict[str, int]) -> Grouped:
     )
 
 
-def outputs_and_gradients(function: Callable, primals: dict[str, Any], cotangent: Any) -> dict[str, jax.Array]:
-    y, pull = jax.vjp(
-        lambda tensors: function(**tensors), {name: jnp.asarray(value) for name, value in primals.items()}
-    )
-    (gradients,) = pull(jnp.asarray(cotangent))
-    return {"y": y} | {f"d{name}": gradient for name, gradient in gradients.items()}
-
-
 def convolve(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray, case: dict[str, int]) -> np.ndarray:
     """y[b,t,o] = bias[o] + Σ_w Σ_i x[b, t·stride + w·dilation - padding, group(o)·I/G + i] · kernel[w,i,o]."""
     stride, dilation, padding = (
@@ -79,8 +70,10 @@ def test_equals_torch(name: str) -> None:
     def apply(x, kernel, bias):
         return layer.apply({"params": {"kernel": kernel, "bias": bias}}, x)
 
-    primals = {key: tensors[key] for key in ("x", "kernel", "bias")}
-    for what, value in outputs_and_gradients(apply, primals, tensors["cotangent"]).items():
+    names = ("x", "kernel", "bias")
+    y, pull = jax.vjp(apply, *(jnp.asarray(tensors[name]) for name in names))
+    gradients = dict(zip((f"d{name}" for name in names), pull(jnp.asarray(tensors["cotangent"])), strict=True))
+    for what, value in ({"y": y} | gradients).items():
         assert_close(value, tensors[what], what, tolerance=TOLERANCE)
 
 

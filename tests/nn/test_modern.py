@@ -75,16 +75,13 @@ def test_blocks_of_a_window_equal_the_full_mask_and_so_do_their_gradients(length
     arrays = [random.normal(size=(2, length, 2, size)).astype(np.float32) for size in (4, 4, 3, 3)]
     mask = (random.random((2, length)) < random.random((2, 1))).astype(np.int32)
 
-    def found(query, key, value):
+    def near(query, key, value):
         return attend_near(query, key, value, jnp.asarray(mask), NO_DROPOUT, False, reach)[0]
 
-    def expected(query, key, value):
+    def full(query, key, value):
         return full_attention(query, key, value, mask, reach)
 
-    both = []
-    for function in (found, expected):
-        both.append(jax.jit(partial(pulled, function))(*arrays))
-    for ours, theirs in zip(*both, strict=True):
+    for ours, theirs in zip(*(jax.jit(partial(pulled, function))(*arrays) for function in (near, full)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
@@ -150,6 +147,5 @@ def test_the_layers_of_four_papers_in_modernbert():
     [{"attention": MixedHeads()}, {"bottleneck_size": 96}, {"feed_forward_groups": 2}, {"feed_forward_size": (8, 4)}],
 )
 def test_hugging_face_has_no_class_for_these_layers(fields):
-    model = ModernBert(**{"layers": 2} | fields)
     with pytest.raises(Inexpressible):
-        build_config_json(MODERNBERT, model, MaskedLanguageModel())
+        build_config_json(MODERNBERT, ModernBert(**{"layers": 2} | fields), MaskedLanguageModel())

@@ -234,8 +234,7 @@ def test_the_joint_heads_kernels_start_glorot_uniform():
 
 
 def test_a_sum_over_the_batch_has_no_denominator():
-    given = {name: jnp.asarray(array) for name, array in batch().items()}
     for made, terms in ((SpanObjective, {"span"}), (JointSpanObjective, {"span", "null"})):
-        weights = [made(model=None, reduction=how).weights(given) for how in ("sum", "mean")]
+        weights = [made(model=None, reduction=how).weights(batch()) for how in ("sum", "mean")]
         assert [set(found) for found in weights] == [terms, terms]
         assert all(float(one) == 1 and float(weights[1][term]) == 3 for term, one in weights[0].items())

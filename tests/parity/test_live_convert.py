@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from comparing import assert_close, assert_output_close, needs
-from messages import mentions
 
 needs("torch", "transformers")
 
@@ -286,17 +285,3 @@ def check_back(name: str, theirs: Any, batch: dict[str, Any], ours: Any, back: P
     assert original(text, "a b")["input_ids"] == tokenizer(text, "a b")["input_ids"]
     longest = json.loads((back / "tokenizer_config.json").read_text())["model_max_length"]
     assert longest == theirs.config.max_position_embeddings
-
-
-def test_an_old_pickle(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """pytorch_model.bin gives the same as safetensors; a pickle with other objects raises an error."""
-    make_theirs("BertForMaskedLM", tmp_path / "theirs", 0)
-    expected = load_model.read_model(tmp_path / "theirs").params
-    state = {name: torch.tensor(array) for name, array in load_file(tmp_path / "theirs" / "model.safetensors").items()}
-    (tmp_path / "theirs" / "model.safetensors").unlink()
-    torch.save(state, tmp_path / "theirs" / "pytorch_model.bin")
-    found = load_model.read_model(tmp_path / "theirs").params
-    assert found.keys() == expected.keys() and all(np.array_equal(found[n], expected[n]) for n in found)
-    torch.save({"x": SimpleNamespace()}, tmp_path / "theirs" / "pytorch_model.bin")
-    assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "out"), "--to=bertzoo"]) == 2
-    assert mentions(capsys.readouterr().err, tmp_path / "theirs" / "pytorch_model.bin")

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from arrays import assert_close, flatten
 from comparing import needs, tree
 from messages import mentioning
 
@@ -32,14 +33,6 @@ def loader(directory: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def close(ours: Any, theirs: torch.Tensor, what: str, tolerance: float = 1e-5) -> None:
-    theirs = theirs.detach().numpy()
-    ours = np.asarray(ours)
-    assert ours.shape == theirs.shape, what
-    error, scale = np.abs(ours - theirs).max(), np.abs(theirs).max()
-    assert error <= tolerance * scale, f"{what}: off by {error:.2e}, largest value {scale:.2e}"
 
 
 def heads_of(output: Any) -> dict[str, Any]:
@@ -74,14 +67,12 @@ def test_outputs_and_gradients_agree(name: str, tmp_path: Path) -> None:
     for key in ("hidden_states", "attentions"):
         assert len(getattr(output, key)) == len(found[key])
         for index, (mine, other) in enumerate(zip(getattr(output, key), found[key], strict=True)):
-            close(mine, other, f"{key} {index}")
+            assert_close(mine, other.detach(), f"{key} {index}")
     for key, mine in [*heads.items(), ("pooled", output.pooled)]:
-        close(mine, found[key], key)
+        assert_close(mine, found[key].detach(), key)
     largest = max(float(p.grad.abs().max()) for p in theirs.parameters() if p.grad is not None)
     for path, parameter in theirs.named_parameters():
-        mine = gradients
-        for part in path.split("."):
-            mine = mine[part]
+        mine = flatten(gradients)[path.replace(".", "/")]
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         assert np.abs(np.asarray(mine) - gradient.numpy()).max() <= 1e-4 * largest, path
 
