@@ -14,10 +14,7 @@ _MOST_LABELS = 1_000_000
 
 
 def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
-    """Return the model config that config.json describes. origin: config.json's path in messages.
-
-    Raises UserError naming an attribute that is unknown, or has a value that bertzoo does not support.
-    """
+    """Return the model config that config.json, at `origin`, describes; raises UserError naming a wrong attribute."""
     fixed = {name: value for name, value in {**FIXED, **family.fixed}.items() if name not in family.ignored}
     known = {a.theirs for a in family.attributes} | IGNORED | family.ignored | fixed.keys() | family.dropouts.keys()
     known |= family.more
@@ -58,10 +55,7 @@ def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str
 
 
 def _with_their_names(origin: str, error: ConfigError, names: Iterable[tuple[str, str]]) -> UserError:
-    """Return a UserError: the message of `error`, then config.json's names for the fields in this message.
-
-    names: (field of our config, name in config.json).
-    """
+    """Return a UserError: `error`, then config.json's names for its fields. names: (our field, name in config.json)."""
     words = {word.split(".")[0] for word in str(error).split()}
     translations = ", ".join(f"{ours} is called {theirs}" for ours, theirs in names if ours in words and ours != theirs)
     return UserError(f"{origin}: {error}" + (f" In this file {translations}." if translations else ""))

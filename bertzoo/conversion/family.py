@@ -66,15 +66,12 @@ Rules = Callable[[Any], Iterable[TensorRule]]  # model config -> rules of its te
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute in Hugging Face's config.json (`theirs`) and the field of our model config for it (`ours`).
-
-    default: transformers' value if the attribute is missing.
-    values: {supported value in config.json: value in our config}; empty if both configs have the same values.
-    """
+    """An attribute in Hugging Face's config.json (`theirs`) and the field of our model config for it (`ours`)."""
 
     theirs: str
     ours: str
-    default: Any
+    default: Any  # transformers' value if the attribute is missing
+    # {supported value in config.json: value in our config}; empty if both configs have the same values
     values: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,52 +87,38 @@ class HeadLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """How Hugging Face stores an architecture, whose model config class is `config`.
+    """How Hugging Face stores an architecture, whose model config class is `config`."""
 
-    model_type: the architecture's name in config.json.
-    prefix: first part of the backbone's tensor names in a model with a head.
-    attributes: attributes of config.json that each hold one field of the model config.
-    rules: returns the tensor rules of the backbone without the pooler.
-    pooler: name of the pooler's tensors, if any.
-    tied: {name of a tensor that repeats another tensor: name of the other tensor}.
-    heads: layout of each head by its kind; "masked_sentence" is a masked head with a sentence head.
-    hidden: returns the activation of the hidden layer in the sequence classification head, or "none".
-    token_hidden: the same for the heads on every token.
-    poolings: {classifier_pooling in config.json: what our sequence classification head reads}.
-    input_dropout: whether dropout precedes this hidden layer.
-    joined: {end of the name of a layer whose weight joins several: names of these, in order}.
-    fixed: {attribute: the only value that bertzoo supports}.
-    sentence: the sentence head's objective.
-    token_ids: {attribute with the id of a special token: field of `Specials`}, those that are written.
-    ignored: attributes without effect on the model.
-    dropouts: defaults of the attributes that hold a head's dropout rate.
-    unsupported: (model, head key) -> the reason why Hugging Face's class would compute other outputs, or None.
-    more: attributes that set fields of the model config only in combination.
-    read_more: computes these fields from all attributes.
-    write_more: computes the attributes in `more` from the model config.
-    """
-
-    model_type: str
+    model_type: str  # the architecture's name in config.json
     config: type
-    prefix: str
-    attributes: tuple[Attribute, ...]
-    rules: Rules
-    pooler: str | None
-    tied: Mapping[str, str]
+    prefix: str  # first part of the backbone's tensor names in a model with a head
+    attributes: tuple[Attribute, ...]  # attributes of config.json that each hold one field of the model config
+    rules: Rules  # returns the tensor rules of the backbone without the pooler
+    pooler: str | None  # name of the pooler's tensors, if any
+    tied: Mapping[str, str]  # {name of a tensor that repeats another tensor: name of the other tensor}
+    # layout of each head by its kind; "masked_sentence" is a masked head with a sentence head
     heads: Mapping[str, HeadLayout]
+    # returns the activation of the hidden layer in the sequence classification head, or "none"
     hidden: Callable[[Any], str] = lambda model: "none"
-    token_hidden: Callable[[Any], str] = lambda model: "none"
+    token_hidden: Callable[[Any], str] = lambda model: "none"  # the same for the heads on every token
+    # {classifier_pooling in config.json: what our sequence classification head reads}
     poolings: Mapping[str, str] = field(default_factory=dict)
-    input_dropout: bool = False
+    input_dropout: bool = False  # whether dropout precedes this hidden layer
+    # {end of the name of a layer whose weight joins several: names of these, in order}
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    sentence: Literal["nsp", "sop"] = "nsp"
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # {attribute: the only value that bertzoo supports}
+    sentence: Literal["nsp", "sop"] = "nsp"  # the sentence head's objective
+    # {attribute with the id of a special token: field of `Specials`}, those that are written
     token_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
-    ignored: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()  # attributes without effect on the model
+    # defaults of the attributes that hold a head's dropout rate
     dropouts: Mapping[str, Any] = field(default_factory=dict)
+    # (model, head key) -> the reason why Hugging Face's class would compute other outputs, or None
     unsupported: Callable[[Any, str], str | None] = lambda model, key: None
-    more: frozenset[str] = frozenset()
+    more: frozenset[str] = frozenset()  # attributes that set fields of the model config only in combination
+    # computes these fields from all attributes
     read_more: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda attributes: {}
+    # computes the attributes in `more` from the model config
     write_more: Callable[[Any], dict[str, Any]] = lambda model: {}
 
     def split(self, named: Tensors) -> Tensors:
@@ -164,10 +147,7 @@ class Family:
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
-    """Return BERT's config attributes, which most architectures share.
-
-    defaults: transformers' default by attribute, where it differs from BERT's default or BERT lacks the attribute.
-    """
+    """Return BERT's config attributes, whose defaults in transformers differ by `defaults`, and the others in it."""
     table = (
         Attribute("vocab_size", "vocab_size", 30522),
         Attribute("hidden_size", "hidden_size", 768),
@@ -276,10 +256,7 @@ def layer_rules(
 
 
 def backbone_rules(names: Sequence[str], theirs: str, linear: Callable[..., Iterable[TensorRule]] = dense) -> Rules:
-    """Return a function from the model config to the tensor rules of the embedding and all layers.
-
-    names, linear: as in `layer_rules`. theirs: Hugging Face's prefix of all layers, which a layer's number follows.
-    """
+    """Return the rules of the embedding and all layers, from a model config; `theirs`.N is the prefix of layer N."""
     return lambda model: (
         *embedding_rules(model),
         *(r for i in range(model.layers) for r in layer_rules(f"encoder/layers_{i}", f"{theirs}.{i}", names, linear)),

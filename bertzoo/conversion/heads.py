@@ -74,10 +74,7 @@ def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) 
 
 
 def vectors_digest(pretrained: Pretrained) -> str:
-    """Return the SHA-256 of all that decides the vectors of texts: used parameters, model, head and tokenizer.
-
-    Models whose vectors differ only in size, in the form in a file, or in the length of rows have the same one.
-    """
+    """Return the SHA-256 of all that decides the vectors of texts, but for size, form in a file, and length of rows."""
     head = {name: value for name, value in plain(pretrained.head).items() if name not in ("size", "sizes", "output")}
     tokenizer, vocabulary = pretrained.tokenizer, None
     if tokenizer is not None:
@@ -94,10 +91,7 @@ def _with_head(pretrained: Pretrained, head: Any) -> tuple[Pretrained, list[str]
 
 
 def leak_padding(pretrained: Pretrained) -> Pretrained:
-    """Return the model with mask_padding = false: its convolutions then read padding, as at Hugging Face.
-
-    Outputs for rows without padding do not change. Raises UserError if the model has no convolutions with mask_padding.
-    """
+    """Return the model with mask_padding = false, as at Hugging Face; raises UserError if it has no mask_padding."""
     if not hasattr(pretrained.model, "mask_padding"):
         raise UserError(
             f"--leak_padding does not apply to a model of kind {pretrained.model.kind}, which has no mask_padding. "

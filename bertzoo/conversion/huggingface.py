@@ -24,10 +24,7 @@ CONFIG = "config.json"
 
 
 def read_huggingface(directory: Path) -> Pretrained:
-    """Return the model in a Hugging Face directory; raises UserError naming what is missing, damaged or unsupported.
-
-    If sentence-transformers wrote the directory, the model has the head SentenceEmbedding.
-    """
+    """Return the model in a directory, also of sentence-transformers; raises UserError naming what is wrong with it."""
     if not sentence_modules.has_modules(directory):
         return _read_transformer(directory)
     folders = sentence_modules.find_modules(directory)
@@ -161,10 +158,9 @@ def _has_pooler(family: Family, model: Any) -> bool:
 
 
 def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> Tensors:
-    """Return the tensors under transformers' current names, without buffers, tied copies and empty tensors.
+    """Return the tensors under transformers' current names, without the prefix, buffers, tied copies and empty tensors.
 
-    Names lose the backbone's prefix. Raises UserError if two tensors get the same name, or a tied copy differs from its
-    original.
+    Raises UserError if two tensors get the same name, or a tied copy differs from its original.
     """
     named: Tensors = {}
     for name, array in raw.items():

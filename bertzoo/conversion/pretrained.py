@@ -26,24 +26,19 @@ SOURCE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
-    """A model in the form that every reader returns and every writer takes.
-
-    params: float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`.
-    origin: the directory's name in messages.
-    source: texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`;
-    of a model of sentence-transformers, also `prompts`, texts to put before a text, by name.
-    generator: of a discriminator, the model beside it that fills the blanks, or None.
-    unused: parameters by path that the model lacks, but from which a new run may start: a generator's beside its
-    discriminator, or a pooler that sentence-transformers does not use.
-    """
+    """A model in the form that every reader returns and every writer takes."""
 
     model: Any
     head: Any
-    params: dict[str, np.ndarray]
+    params: dict[str, np.ndarray]  # float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`
     tokenizer: Tokenizer | None
-    origin: str
+    origin: str  # the directory's name in messages
+    # texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`; of a
+    # model of sentence-transformers, also `prompts`, texts to put before a text, by name
     source: dict[str, Any] = field(default_factory=dict)
-    generator: "Pretrained | None" = None
+    generator: "Pretrained | None" = None  # of a discriminator, the model beside it that fills the blanks, or None
+    # parameters by path that the model lacks, but from which a new run may start: a generator's beside its
+    # discriminator, or a pooler that sentence-transformers does not use
     unused: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -63,10 +58,7 @@ def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def source_number(source: Mapping[str, Any], name: str, default: float) -> float:
-    """Return entry `name` of a `Pretrained.source` as a number, or `default` if there is no such entry.
-
-    Raises UserError if the entry is neither a number nor a text that is one.
-    """
+    """Return entry `name` of a `Pretrained.source` as a number, else `default`; raises UserError if it is not one."""
     try:
         return type(default)(source.get(name, default))
     except (TypeError, ValueError, OverflowError) as error:

@@ -56,16 +56,13 @@ def rearrange(array: np.ndarray, axes: str, new_axes: str, sizes: Sizes) -> np.n
 
 
 class TensorRule(NamedTuple):
-    """Pairs a tensor's path and axes in bertzoo with its name and axes in another project.
-
-    sizes: sizes of axes that cannot be inferred from the shape in bertzoo.
-    """
+    """Pairs a tensor's path and axes in bertzoo with its name and axes in another project."""
 
     ours: str
     axes: str
     theirs: str
     their_axes: str
-    sizes: Mapping[str, int] = MappingProxyType({})
+    sizes: Mapping[str, int] = MappingProxyType({})  # sizes of axes that cannot be inferred from the shape in bertzoo
 
 
 def same(ours: str, theirs: str, axes: str) -> TensorRule:
@@ -74,10 +71,7 @@ def same(ours: str, theirs: str, axes: str) -> TensorRule:
 
 
 def dense(ours: str, theirs: str, inputs: str, outputs: str) -> Iterator[TensorRule]:
-    """Yield the rules that pair a dense layer's kernel and bias with torch's weight (outputs, inputs) and bias.
-
-    inputs, outputs: one or more axes each, such as "H K".
-    """
+    """Yield the rules of a dense layer, with torch's weight (outputs, inputs). inputs, outputs: axes, such as "H K"."""
     yield TensorRule(f"{ours}/kernel", f"{inputs} {outputs}", f"{theirs}.weight", f"({outputs}) ({inputs})")
     yield TensorRule(f"{ours}/bias", outputs, f"{theirs}.bias", f"({outputs})")
 
@@ -134,10 +128,9 @@ def to_theirs(rules: Iterable[TensorRule], params: Mapping[str, np.ndarray], ori
 
 
 def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str, advice: str) -> list[TensorRule]:
-    """Return the rules as a list.
+    """Return the rules as a list; raises UserError ending with `advice` unless each parameter in `shapes` has one.
 
-    Raises UserError, whose message ends with `advice`, unless there is one rule for each parameter in `shapes`. Raises
-    ValueError if two rules have the same path or tensor.
+    Raises ValueError if two rules have the same path or tensor.
     """
     rules = list(rules)
     for side, names in (("path", [rule.ours for rule in rules]), ("tensor", [rule.theirs for rule in rules])):

@@ -136,10 +136,7 @@ def add_modules(backbone: Pretrained, folders: Mapping[str, Path], directory: Pa
 
 
 def write_modules(pretrained: Pretrained, directory: Path) -> None:
-    """Write the files that turn a Hugging Face directory of the backbone into one of sentence-transformers.
-
-    Raises UserError if its modules cannot express the head.
-    """
+    """Write sentence-transformers' files beside a backbone; raises UserError if its modules cannot express the head."""
     head, model, source = pretrained.head, pretrained.model, pretrained.source
     entries = ["Transformer"]
 
@@ -186,10 +183,7 @@ _RULES = [*dense("projection", "linear", "D", "P")]
 
 
 def _last_map(pretrained: Pretrained) -> tuple[np.ndarray | None, np.ndarray | None, bool]:
-    """Return kernel, bias and whether tanh follows, of the Dense that does what `head` does after pooling; or None.
-
-    A cut vector is the output of a kernel of fewer columns; the model's pooler is a Dense, too.
-    """
+    """Return kernel, bias and whether tanh follows, of a Dense that cuts, projects or pools as `head` does; or None."""
     head, params = pretrained.head, pretrained.params
     layer = "projection" if head.projection else None
     if head.pooler and "pooler/kernel" in params:

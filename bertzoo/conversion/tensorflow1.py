@@ -106,10 +106,7 @@ def find_checkpoint(path: Path) -> Path | None:
 
 
 def read_tensorflow(prefix: Path) -> Pretrained:
-    """Return the model in the files that begin with `prefix`; with a discriminator's generator, if there is one.
-
-    Raises UserError naming what is missing, damaged or not supported.
-    """
+    """Return the model of a checkpoint's prefix, with its generator, if any; raises UserError naming what is wrong."""
     arrays = variables.read_variables(
         prefix, lambda name: name.split("/")[-1] not in _NOT_OF_THE_MODEL and not name.startswith(_TEACHER)
     )
@@ -158,10 +155,7 @@ def _any(arrays: Tensors, start: str) -> bool:
 
 
 def complete_bert_config(config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the architecture of a bert_config.json ("bert" or "mobilebert") and its complete attributes.
-
-    An attribute that the file lacks gets its default in the original code.
-    """
+    """Return "bert" or "mobilebert", and the attributes of a bert_config.json with the original code's defaults."""
     if not config.keys() & _MOBILEBERT_DEFAULTS:
         return "bert", {**_SIZES, **config}
     complete = {**_SIZES, **_MOBILEBERT_DEFAULTS, **config}

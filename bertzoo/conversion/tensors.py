@@ -22,10 +22,7 @@ _FLOATS = ("F32", "F16", "BF16")
 
 
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
-    """Return all tensors of a Hugging Face directory, floats as float32, and the file to name in messages.
-
-    Raises UserError if no file holds weights, or a file is damaged or holds NaN or infinity.
-    """
+    """Return a directory's tensors, floats as float32, and their file; raises UserError for missing or damaged ones."""
     if (directory / SAFE).is_file():
         return read_safetensors(directory / SAFE), directory / SAFE
     if (index := directory / INDEX).is_file():

@@ -44,10 +44,7 @@ _TOKENS = ("pad", "unk", "cls", "sep", "mask")
 
 
 def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} if there is no such file.
-
-    Raises CorpusError if the file is not JSON or its object does not fit `pattern` (see `core.documents`).
-    """
+    """Return the object in a JSON file, or {} without the file; raises CorpusError unless it fits `pattern`."""
     if not path.is_file():
         return {}
     try:
@@ -83,10 +80,7 @@ def read_options(directory: Path, kind: str) -> dict[str, Any]:
 
 
 def check_class(name: Any, kind: str | None, path: Path) -> None:
-    """Raise UserError if a tokenizer_class `name` is not in `CLASSES[kind]`.
-
-    If `kind` is None, because there is no vocabulary, every class in CLASSES is allowed.
-    """
+    """Raise UserError if a tokenizer_class is not in `CLASSES[kind]` or, if there is no vocabulary, in CLASSES."""
     known = CLASSES[kind] if kind else {*chain(*CLASSES.values())}
     if name is not None and (not isinstance(name, str) or name not in known):
         place = f"for a {kind} vocabulary" if kind else "here"

@@ -75,10 +75,7 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
 
 
 def _options(directory: Path, kind: str, whole: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a tokenizer's options: those of tokenizer_config.json, else the defaults of its tokenizer_class.
-
-    whole: options of tokenizer.json, which are the defaults of a generic class (`GENERIC`).
-    """
+    """Return the options of tokenizer_config.json, else the class's defaults; `whole` has those of a GENERIC class."""
     saved = tokenizer_options.read_options(directory, kind)
     generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
     return {**(whole if whole and generic else tokenizer_options.DEFAULTS[kind]), **saved}
@@ -183,10 +180,7 @@ def _filled_up(tokenizer: WordPieceTokenizer, rows: int) -> WordPieceTokenizer:
 def build_albert_pipeline(
     model: bytes, lowercase: bool, strip_accents: bool, specials: dict[str, str]
 ) -> tokenizers.Tokenizer:
-    """Return AlbertTokenizer's pipeline for a serialised SentencePiece model.
-
-    specials: special tokens by name, such as {"pad_token": "<pad>"}. Raises UserError if the model is not unigram.
-    """
+    """Return AlbertTokenizer's pipeline for a serialised unigram model. specials: such as {"pad_token": "<pad>"}."""
     processor = sentencepiece_library().SentencePieceProcessor(model_proto=model)
     # ALBERT's code cuts a piece such as "9," in two. With a score lower by 100, `tokenizers` prefers the two parts, as
     # in the tokenizer.json of ALBERT's releases.

@@ -35,39 +35,27 @@ class GraphLayers(NamedTuple):
 
 
 class HeadConfig:
-    """Base class of the configs of heads; its attributes and methods are what other rooms know of a head.
+    """Base class of the configs of heads; its attributes and methods are what other rooms know of a head."""
 
-    kind: the head's name in configs and files.
-    module: class of the Linen modules that `build` returns.
-    pooler: whether the model keeps its pooler, if any.
-    labels: names of the classes, in the order of the logits.
-    parameters: first parts of the paths of the head's parameters.
-    pipeline: the Hugging Face Hub's task, or None.
-    form: what a row holds: "question" and text, "text", or "any", a text or a pair.
-    inputs: inputs besides ids, mask and a model's token types.
-    task_kind: kind of the tasks for which the head is fine-tuned (`tasks.task.Kind`), or None.
-    distillable: whether a teacher can supply a part of the targets.
-    probabilities: function from outputs to the results that an app shows, "softmax", "sigmoid" or "none"; "" if the
-    outputs refer to tokens, so that no file can take a text.
-    shortest: fewest tokens of a row in a file of variable length.
-    answer_options: fields of `tasks.squad_tasks.SquadOptions` that the head decides.
-    """
-
-    kind: str
-    pooler: Any
-    module: ClassVar[type]
-    labels: tuple[str, ...] = ()
-    parameters: ClassVar[tuple[str, ...]] = ()
-    pipeline: ClassVar[str | None] = None
+    kind: str  # the head's name in configs and files
+    pooler: Any  # whether the model keeps its pooler, if any
+    module: ClassVar[type]  # class of the Linen modules that `build` returns
+    labels: tuple[str, ...] = ()  # names of the classes, in the order of the logits
+    parameters: ClassVar[tuple[str, ...]] = ()  # first parts of the paths of the head's parameters
+    pipeline: ClassVar[str | None] = None  # the Hugging Face Hub's task, or None
+    # what a row holds: "question" and text, "text", or "any", a text or a pair
     form: ClassVar[Literal["question", "text", "any"]] = "any"
-    inputs: ClassVar[tuple[str, ...]] = ()
-    task_kind: str | None = None
-    distillable: ClassVar[bool] = False
+    inputs: ClassVar[tuple[str, ...]] = ()  # inputs besides ids, mask and a model's token types
+    task_kind: str | None = None  # kind of the tasks for which the head is fine-tuned (`tasks.task.Kind`), or None
+    distillable: ClassVar[bool] = False  # whether a teacher can supply a part of the targets
+    # function from outputs to the results that an app shows, "softmax", "sigmoid" or "none"; "" if the outputs refer to
+    # tokens, so that no file can take a text
     probabilities: str = ""
-    shortest: int = 0
+    shortest: int = 0  # fewest tokens of a row in a file of variable length
 
     @property
     def answer_options(self) -> dict[str, Any]:
+        """Fields of `tasks.squad_tasks.SquadOptions` that the head decides."""
         return {}
 
     def objective(self, module: Any, **options: Any) -> Any:

@@ -100,18 +100,7 @@ def round_vectors(x: jax.Array, output: str) -> jax.Array:
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceEmbedding(HeadConfig):
-    """Config of a head that maps a text to a vector.
-
-    pooling: "mean", "first", "max" or "weighted_mean" of the last states.
-    pooler: whether "first" is the output of the model's pooler.
-    projection: width of a linear layer after pooling; 0: none.
-    activation: function after that layer, "identity" or "tanh".
-    size: number of dimensions of the vector, the first ones of those computed; 0: all.
-    normalise: whether vectors have length 1.
-    sizes: further sizes for which the model was trained (Matryoshka, Kusupati et al. 2022).
-    output: form of the vectors that a file for phones computes. "int8": round(127 · x / max |x|), whose cosine needs no
-    scale. "binary": a bit per dimension, 1 above 0, 8 in a uint8, the first one highest (as numpy.packbits packs them).
-    """
+    """Config of a head that maps a text to a vector."""
 
     module: ClassVar[type] = SentenceEncoder
     parameters: ClassVar[tuple[str, ...]] = ("projection",)
@@ -122,13 +111,15 @@ class SentenceEmbedding(HeadConfig):
     probabilities: ClassVar[str] = "none"
 
     kind: Literal["embedding"] = "embedding"
-    pooling: Pooling = "mean"
-    pooler: bool = False
-    projection: int = 0
-    activation: Literal["identity", "tanh"] = "identity"
-    size: int = 0
-    normalise: bool = True
-    sizes: tuple[int, ...] = ()
+    pooling: Pooling = "mean"  # of the last states
+    pooler: bool = False  # whether "first" is the output of the model's pooler
+    projection: int = 0  # width of a linear layer after pooling; 0: none
+    activation: Literal["identity", "tanh"] = "identity"  # function after that layer
+    size: int = 0  # number of dimensions of the vector, the first ones of those computed; 0: all
+    normalise: bool = True  # whether vectors have length 1
+    sizes: tuple[int, ...] = ()  # further sizes for which the model was trained (Matryoshka, Kusupati et al. 2022)
+    # form of the vectors that a file for phones computes. "int8": round(127 · x / max |x|), whose cosine needs no
+    # scale. "binary": a bit per dimension, 1 above 0, 8 in a uint8, the first one highest (as numpy.packbits does)
     output: Output = "float32"
 
     def __post_init__(self):

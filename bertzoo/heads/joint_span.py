@@ -131,10 +131,7 @@ class JointSpanFinder(OnBackbone):
 
 @dataclass(frozen=True, kw_only=True)
 class JointSpanExtraction(AnswerHead):
-    """Config of a head that finds an answer's first token, its last token given the first, or no answer (ELECTRA).
-
-    hidden_size: width of the layers that read pairs of tokens. beam: number of likely starts whose ends are predicted.
-    """
+    """Config of a head that finds an answer's first token, its last token given the first, or no answer (ELECTRA)."""
 
     module: ClassVar[type] = JointSpanFinder
     parameters: ClassVar[tuple[str, ...]] = ("joint_span_head",)
@@ -147,8 +144,8 @@ class JointSpanExtraction(AnswerHead):
     no_answer: ClassVar[str] = "`null_logit` is above"
 
     kind: Literal["joint_span"] = "joint_span"
-    hidden_size: int = 512
-    beam: int = 20
+    hidden_size: int = 512  # width of the layers that read pairs of tokens
+    beam: int = 20  # number of likely starts whose ends are predicted
 
     def __post_init__(self):
         check_sizes(self)
@@ -278,10 +275,7 @@ class JointSpanObjective(HeadObjective):
 
 
 class Pair(struct.PyTreeNode):
-    """Map states x (K,1,D) of K tokens and y (L,D) of L tokens to a logit for each pair of tokens, (K,L).
-
-    dense_x and dense_y are the two parts of a dense layer on [x, y].
-    """
+    """Map states x (K,1,D) and y (L,D) to logits of all pairs, (K,L), with a dense layer on [x, y] in two parts."""
 
     dense_x: Any
     dense_y: Any

@@ -63,15 +63,7 @@ class TokenClassifier(Encoding):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassification(HeadConfig):
-    """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits.
-
-    hidden: activation of a dense layer before the output layer, as wide as the model; "none" omits the dense layer.
-    pooling: what the head reads: the pooled "first" token, or the "mean" of the tokens' states.
-    input_dropout: dropout rate before the dense layer.
-    problem_type: "regression", "single_label_classification" or "multi_label_classification"; None if unknown.
-    thresholds: a probability for each label, from which it may be predicted: the likeliest of these labels or, with
-    several labels, all of them. None: the likeliest label, or those above 0.5.
-    """
+    """Config of a head that classifies a sequence or, with one label, predicts a number; `labels` names the logits."""
 
     module: ClassVar[type] = SequenceClassifier
     parameters: ClassVar[tuple[str, ...]] = ("classifier",)
@@ -80,12 +72,17 @@ class SequenceClassification(HeadConfig):
 
     kind: Literal["sequence_classification"] = "sequence_classification"
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    # activation of a dense layer before the output layer, as wide as the model; "none" omits the dense layer
     hidden: Activation | Literal["none"] = "none"
-    input_dropout: float = 0.0
+    input_dropout: float = 0.0  # dropout rate before the dense layer
     dropout: float = 0.1
+    # "regression", "single_label_classification" or "multi_label_classification"; None if unknown
     problem_type: Problem | None = None
+    # a probability for each label, from which it may be predicted: the likeliest of these labels or, with several
+    # labels, all of them. None: the likeliest label, or those above 0.5
     thresholds: tuple[float, ...] | None = None
     pooler: bool = True
+    # what the head reads: the pooled "first" token, or the "mean" of the tokens' states
     pooling: Literal["first", "mean"] = "first"
 
     def __post_init__(self):
@@ -166,10 +163,7 @@ class SequenceClassification(HeadConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification(HeadConfig):
-    """Config of a head that classifies every token; `labels` names the classes in the order of the logits.
-
-    hidden: activation of a dense layer before the output layer, as in `SequenceClassification`.
-    """
+    """Config of a head that classifies every token; `labels` names the classes in the order of the logits."""
 
     module: ClassVar[type] = TokenClassifier
     parameters: ClassVar[tuple[str, ...]] = ("token_classifier",)
@@ -179,6 +173,7 @@ class TokenClassification(HeadConfig):
 
     kind: Literal["token_classification"] = "token_classification"
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    # activation of a dense layer before the output layer, as in `SequenceClassification`
     hidden: Activation | Literal["none"] = "none"
     dropout: float = 0.1
     pooler: bool = True
@@ -233,12 +228,11 @@ class LabelledObjective(HeadObjective):
     mean of C sigmoid cross-entropies, as in transformers. `class_weight` (B,C), if there is one, multiplies them.
     A batch may also have `teacher` (B,C), a teacher's logits for C classes. The target is then
     alpha · label + (1 - alpha) · the teacher's probabilities or number (SqueezeBERT, Iandola et al. 2020, §4.2.2).
-
-    reduction: weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum.
     """
 
     problem: Problem = "single_label_classification"
     alpha: float = 1.0
+    # weighted "mean", or "sum" over the batch, as in ELECTRA's code, which clips the gradient of the sum
     reduction: Literal["mean", "sum"] = "mean"
 
     def weights(self, batch: Batch) -> Sums:
@@ -287,17 +281,13 @@ def _weights(batch: Batch) -> jax.Array:
 
 
 class Logits(struct.PyTreeNode):
-    """Head of the export graph with the output `logits`: output(norm(activation(dense(x)))).
+    """Head of the export graph with the output `logits`: output(norm(activation(dense(x))))."""
 
-    `dense` or `norm` is None if the head has no such layer.
-
-    of: "first" gives logits (C) of the pooled first token, "mean" of the mean of the tokens' states. "tokens" gives C
-    logits for each token (L,C), "token" gives one logit for each token (L).
-    """
-
-    dense: Any
+    dense: Any  # or None, as norm
     output: Any
     activation: Callable | None = struct.field(pytree_node=False)
+    # "first" gives logits (C) of the pooled first token, "mean" of the mean of the tokens' states. "tokens" gives C
+    # logits for each token (L,C), "token" gives one logit for each token (L)
     of: str = struct.field(pytree_node=False)
     norm: Any = None
 

@@ -26,12 +26,9 @@ from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
 
 class MultiTaskEncoder(Encoding):
-    """A backbone with several heads; `logits` are those of each head, by its name.
+    """A backbone with several heads; `logits` are those of each head, by its name."""
 
-    heads: models whose own backbones are None.
-    """
-
-    heads: tuple[Encoding, ...]
+    heads: tuple[Encoding, ...]  # models whose own backbones are None
     names: tuple[str, ...]
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> Any:
@@ -112,11 +109,9 @@ class MultiTaskObjective(HeadObjective):
     """The sum of the losses of several heads on one backbone, each times its weight.
 
     A batch has each head's labels, weights and so on as `NAME/label`, `NAME/row_weight`.
-
-    heads: (name, weight, objective, whose model is None).
     """
 
-    heads: tuple[tuple[str, float, LabelledObjective], ...]
+    heads: tuple[tuple[str, float, LabelledObjective], ...]  # (name, weight, objective, whose model is None)
     reduction: Literal["mean", "sum"] = "mean"
 
     def weights(self, batch: Batch) -> Sums:

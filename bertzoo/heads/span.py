@@ -144,10 +144,7 @@ def reduced_rows(batch: Batch, reduction: Reduction) -> jax.Array:
 
 
 def span_metrics(start_BL: jax.Array, end_BL: jax.Array, batch: Batch) -> Metrics:
-    """Return the metrics `span_loss`, `start_accuracy` and `end_accuracy`, each as (sum, weight).
-
-    The loss is the average of the start's and the end's cross-entropy.
-    """
+    """Return `span_loss`, the mean of both cross-entropies, `start_accuracy` and `end_accuracy` as (sum, weight)."""
     weight_B = batch["row_weight"]
     total = jnp.sum(weight_B)
     metrics, losses_B = {}, jnp.zeros_like(weight_B)

@@ -13,10 +13,7 @@ from bertzoo.nn.platform import current_platform
 
 
 def _rounded_once(activation: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
-    """Return the activation computed in float32 on CPUs with bfloat16 instructions; else each operation would round.
-
-    The backward pass computes the activation again, so that only its input is kept.
-    """
+    """Return the activation in float32, rounded once, on CPUs with bfloat16 instructions; only its input is kept."""
 
     @jax.custom_vjp
     def in_float32(x: jax.Array) -> jax.Array:

@@ -110,15 +110,12 @@ class ModelConfig:
 
 
 class LayerFactory(NamedTuple):
-    """Builds the layers of one model from the settings that they share: computation, initialiser and norm epsilon.
-
-    biases: whether dense layers and norms have biases; grouped convolutions always do.
-    """
+    """Builds the layers of one model from the settings that they share: computation, initialiser and norm epsilon."""
 
     compute: Compute
     kernel_init: Callable
     norm_epsilon: float
-    biases: bool = True
+    biases: bool = True  # whether dense layers and norms have biases; grouped convolutions always do
 
     def dense(self, features: int | tuple[int, ...], *axes: str, init: Callable | None = None) -> Dense:
         """Build an affine map to `features`. axes: kernel axis names, inputs first. init: replaces `kernel_init`."""

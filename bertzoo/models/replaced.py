@@ -29,10 +29,7 @@ class ReplacedDetection(nn.Module):
         train: bool = False,
         masked_only: bool = False,
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the generator on masked ids (B,L); returns its logits (B,P,V) at `positions_BP` and its EncoderOutput.
-
-        masked_only: see `Generator`.
-        """
+        """Run the generator on masked ids (B,L); returns its logits (B,P,V) at `positions_BP` and its EncoderOutput."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         table_VE = self.embedding.word.embedding
         return self.generator(x_BLE, attention_mask, positions_BP, table_VE, train, masked_only)
@@ -40,10 +37,7 @@ class ReplacedDetection(nn.Module):
     def discriminate(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> tuple[jax.Array, EncoderOutput]:
-        """Run the discriminator on ids (B,L); returns its logits (B,L) and its EncoderOutput.
-
-        A logit above 0 means that the token was probably replaced.
-        """
+        """Run the discriminator on ids (B,L); returns logits (B,L), above 0 for replaced tokens, and EncoderOutput."""
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         output = self.encoder(x_BLE, attention_mask, train)
         return self.replaced_head(output.hidden_states[-1]), output
@@ -68,10 +62,7 @@ def replaced_head(config: ModelConfig, compute: Compute) -> ReplacedHead:
 
 
 def replaced_detection(config: ModelConfig, compute: Compute, generator_width: float) -> ReplacedDetection:
-    """Build a discriminator and its generator from a model config.
-
-    The discriminator has no pooler, because replaced token detection would not train it.
-    """
+    """Build a generator and a discriminator, without the pooler, which replaced token detection would not train."""
     embedding, encoder, _ = config.backbone(compute)
     return ReplacedDetection(
         embedding=embedding,

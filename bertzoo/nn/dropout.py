@@ -25,8 +25,5 @@ class Dropout(nn.Module):
         return jnp.where(keep, x * (1.0 / (1.0 - self.rate)), jnp.zeros((), x.dtype))
 
     def random_key(self, train: bool) -> jax.Array | None:
-        """Return the random key that decides which elements a call drops, or None if it drops none.
-
-        Use one key for each application of the module: every call of this method draws another key.
-        """
+        """Return a new key that decides which elements one application drops, or None if it drops none."""
         return self.make_rng("dropout") if self.acts(train) else None

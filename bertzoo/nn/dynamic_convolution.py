@@ -135,10 +135,7 @@ class Depthwise(nn.Module):
 
 
 class SpanKey(nn.Module):
-    """Return span-aware keys, pointwise(depthwise(x)) (ConvBERT §3.3): (B,L,D) -> (B,L,H,K), for heads of size K.
-
-    With `positions_BR`, only keys at R positions of each row are returned, (B,R,H,K).
-    """
+    """Span-aware keys, pointwise(depthwise(x)) (ConvBERT §3.3): (B,L,D) -> (B,L,H,K), or (B,R,H,K) at R positions."""
 
     depthwise: nn.Module
     pointwise: nn.Module

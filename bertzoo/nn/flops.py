@@ -62,10 +62,7 @@ def _shape(variable: core.Var | core.Literal) -> tuple[int, ...]:
 
 
 def inner_jaxprs(parameters: dict) -> Iterator[core.Jaxpr]:
-    """Yield the jaxprs in an equation's parameters, such as the body of a loop or of a jitted function.
-
-    For `jax.lax.platform_dependent`, it yields only the default branch.
-    """
+    """Yield the jaxprs in an equation's parameters, such as a loop's body; for several platforms, the default one."""
     if platforms := parameters.get("branches_platforms"):
         yield parameters["branches"][platforms.index(None)].jaxpr
         return

@@ -24,10 +24,7 @@ NEAR_TOKENS = 128  # tokens in a block of windows: the fewest that the kernel ta
 
 
 def heads_per_block(heads: int, *sizes: int) -> int:
-    """Return the least divisor of `heads` whose vectors fill whole groups of LANES lanes, or `heads`.
-
-    sizes: lengths of a head's vectors.
-    """
+    """Return the least divisor of `heads` whose vectors, of these sizes, fill groups of LANES lanes, or `heads`."""
     for count in range(1, heads):
         if heads % count == 0 and all(count * size % LANES == 0 for size in sizes):
             return count

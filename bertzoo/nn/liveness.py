@@ -23,10 +23,7 @@ def peak_bytes(function: Callable, params: object, *inputs: object) -> int:
 
 
 def peak_beside_results(jaxpr: core.Jaxpr) -> int:
-    """Return the peak bytes of a jaxpr's values, not counting its arguments and results.
-
-    If the jaxpr computes gradients, the result is an upper bound of its activations and temporaries.
-    """
+    """Return the peak bytes of a jaxpr's values, without arguments and results; of gradients, an upper bound."""
     used_jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     results = {variable for variable in used_jaxpr.outvars if isinstance(variable, core.Var)}
     return _peak(used_jaxpr, [True] * len(used_jaxpr.invars), count_constants=True, skipped=results)[0]

@@ -28,10 +28,7 @@ class ScaleNorm(LayerNorm):
 
 
 def rotate(x_BLHK: jax.Array, places_BL: jax.Array, theta: float) -> jax.Array:
-    """Rotate the pairs (k, k + K/2) of each head by place · theta^(-2k/K) (RoFormer, Su et al. 2021, Eq. 34).
-
-    places_BL: the tokens' positions in their rows; B may be 1.
-    """
+    """Rotate the pairs (k, k + K/2) by places_BL · theta^(-2k/K) (RoFormer, Su et al. 2021, Eq. 34); B may be 1."""
     size = x_BLHK.shape[-1]
     angle_BLK = places_BL[..., None] * theta ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
     cos, sin = jnp.cos(angle_BLK)[:, :, None], jnp.sin(angle_BLK)[:, :, None]

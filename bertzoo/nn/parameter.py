@@ -19,11 +19,11 @@ class Matrix(NamedTuple):
 
     inputs, outputs: numbers of axes. The last `outputs` axes are the outputs of a matrix, and the `inputs` axes before
     them are its inputs. If there are more axes, they come first, and each of their indices has its own matrix.
-    groups: number of matrices of equal size that lie side by side along the outputs, as in a grouped convolution.
     """
 
     inputs: int
     outputs: int
+    # number of matrices of equal size that lie side by side along the outputs, as in a grouped convolution
     groups: int = 1
 
 
@@ -77,10 +77,7 @@ def parameter(
 
 
 def init_shapes(init: Callable, *args: Any) -> Any:
-    """Return `jax.eval_shape(init, *args)` in a fraction of the time: random draws are not traced.
-
-    `init` must not depend on parameter values.
-    """
+    """Return `jax.eval_shape(init, *args)` faster, without tracing draws; `init` must not depend on parameters."""
     token = _shapes_only.set(True)
     try:
         # A new function each time: JAX caches traces by function, and this trace is only valid here.

@@ -95,10 +95,7 @@ class Teacher(NamedTuple):
         return {"model": shapes_of(self.model, False), "generator": shapes_of(self.generator, True)}
 
     def logits(self, frozen: Params, batch: Batch, last_BLD: jax.Array | None) -> jax.Array:
-        """Return logits (B,P,V) at the masked positions.
-
-        last_BLD: last hidden states of `model`, needed if there is no generator.
-        """
+        """Return logits (B,P,V) at the masked positions, from `model`'s last hidden states if there is no generator."""
         model, params, hidden_BLD = self.model, frozen["model"], last_BLD
         if self.generator is not None:
             model, params = self.generator, frozen["generator"]
@@ -132,18 +129,15 @@ class TransferObjective:
     Each distance in `knowledge.weights` has a loss term: (weight / N) · Σ over `pairs` of the mean distance per token.
     N is the student's number of layers. `masked` adds the masked language model loss and the loss of the sentence head.
     The masked labels are α · truth + (1 − α) · the teacher's distribution, with α = knowledge.ground_truth.
-
-    pairs: (student's layer, teacher's layer), counted from 1.
-    projection: a learnt map from the student's `width` to the teacher's width.
-    projected: the student's layers for which `projection` has parameters; they may include layers that `pairs` lacks.
     """
 
     student: MaskedObjective
     teacher: Teacher
     knowledge: Knowledge
-    pairs: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...]  # (student's layer, teacher's layer), counted from 1
     masked: bool
-    projection: Dense | None = None
+    projection: Dense | None = None  # a learnt map from the student's `width` to the teacher's width
+    # the student's layers for which `projection` has parameters; they may include layers that `pairs` lacks
     projected: tuple[int, ...] = ()
     width: int = 0
 
