@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.conversion import attributes, sentence_modules, tensors, tokenizer_options, tokenizers
+from bertzoo.conversion import attributes, sentence_modules, tensors, tokenizers
 from bertzoo.conversion.families import FAMILIES
 from bertzoo.conversion.family import SENTENCE, Family, Inexpressible
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
@@ -59,7 +59,7 @@ def _read_transformer(directory: Path) -> Pretrained:
     check_names(rules, named, str(file))  # before the shapes, which take a minute for 1,000 layers
     params = to_ours(rules, named, parameter_shapes(model, head), str(file))
     tokenizer = tokenizers.read_tokenizer(directory)
-    tokenizer_options.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
+    tokenizers.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
     if getattr(head, "sentence", False):

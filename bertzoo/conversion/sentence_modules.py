@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.conversion import tensors, tokenizer_options
+from bertzoo.conversion import tensors, tokenizers
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.conversion.rules import Tensors, dense, to_ours, to_theirs
 from bertzoo.core.documents import read_json
@@ -248,12 +248,12 @@ def _read_length(folder: Path, backbone: Pretrained) -> int:
     if options.get("do_lower_case") and tokenizer is not None and not tokenizer.config.normalization["lowercase"]:
         raise UserError(
             f"{path}: do_lower_case = true, but the tokenizer keeps upper case, and bertzoo has one rule for both. "
-            f"Set do_lower_case in {tokenizer_options.OPTIONS}."
+            f"Set do_lower_case in {tokenizers.OPTIONS}."
         )
     length, where = options.get("max_seq_length"), path
     if length is None:
-        where = folder / tokenizer_options.OPTIONS
-        table = tokenizer_options.read_table(where, {"model_max_length?": float | None})
+        where = folder / tokenizers.OPTIONS
+        table = tokenizers.read_table(where, {"model_max_length?": float | None})
         length = min(table.get("model_max_length") or most, most)  # transformers writes 1e30 for none
     if length < _SHORTEST:
         raise UserError(f"{where}: rows of {length} tokens hold no text. Use at least {_SHORTEST}.")

@@ -4,15 +4,16 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from bertzoo.conversion import tokenizer_options
 from bertzoo.conversion.pretrained import fits
-from bertzoo.core.errors import UserError
+from bertzoo.core.documents import read_json
+from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.data.tokenizers.byte_bpe import ByteBpe, ByteBpeTokenizer
 from bertzoo.data.tokenizers.sentencepiece import (
     SentencePiece,
@@ -29,6 +30,37 @@ WHOLE, VOCABULARY, PIECES = ByteBpeTokenizer.file, "vocab.txt", "spiece.model"
 _BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
 _ALBERT = {**_BERT, "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[CLS]", "eos_token": "[SEP]"}
 
+OPTIONS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+# These classes take all options from tokenizer.json; others read tokenizer_config.json and have the defaults below.
+GENERIC = {"PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend"}
+CLASSES = {
+    kind: {f"{family}Tokenizer{fast}" for family in families for fast in ("", "Fast")} | GENERIC
+    for kind, families in (
+        ("wordpiece", ("Bert", "ConvBert", "DistilBert", "Electra", "MobileBert", "SqueezeBert")),
+        ("sentencepiece", ("Albert",)),
+        ("byte_bpe", ()),
+    )
+}
+# The options that are read, with the defaults of transformers' classes.
+DEFAULTS: dict[str, dict[str, bool | None]] = {
+    "wordpiece": {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
+    "sentencepiece": {"do_lower_case": True, "keep_accents": False},
+    "byte_bpe": {},
+}
+_NONE = (None, [], {})
+_FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "wordpiece": {
+        "do_basic_tokenize": (True,),
+        "never_split": _NONE,
+        "clean_text": (True,),
+        "wordpieces_prefix": ("##",),
+    },
+    "sentencepiece": {"remove_space": (True,), "sp_model_kwargs": _NONE, "add_prefix_space": (True,)},
+    "byte_bpe": {"add_prefix_space": (False,)},
+}
+_NO_MORE = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_LISTS = {"added_tokens_decoder?": dict | None, **{f"{name}?": list | dict | None for name in _NO_MORE}}
+
 _WHOLE = {
     "model?": {"type?": object},
     "normalizer?": dict | None,
@@ -41,9 +73,8 @@ _WORDPIECE = {
 }
 
 # Field numbers and a value of sentencepiece_model.proto.
-_TRAINER, _NORMALIZER = 2, 3
-_MODEL_TYPE, _UNIGRAM_MODEL = 3, 1
-_CHARACTER_MAP = 2
+_TRAINER, _NORMALIZER, _MODEL_TYPE, _CHARACTER_MAP = 2, 3, 3, 2
+_UNIGRAM_MODEL = 1
 
 
 def read_tokenizer(directory: Path) -> Tokenizer | None:
@@ -53,32 +84,25 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     file that is damaged or needs an unsupported tokenizer.
     """
     pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
-    whole = tokenizer_options.read_table(path, _WHOLE)
+    whole = read_table(path, _WHOLE)
     if pieces.is_file():
-        tokenizer = _config("sentencepiece", str(pieces), _options(directory, "sentencepiece")).load()
+        tokenizer = _config("sentencepiece", str(pieces), read_options(directory, "sentencepiece")).load()
     elif whole.get("model", {}).get("type") == "BPE":
-        tokenizer_options.read_options(directory, "byte_bpe")
+        read_options(directory, "byte_bpe")
         tokenizer = ByteBpe(path=str(path), vocab_size=1 << 31).load()
     elif path.is_file():
         tokenizer = _read_wordpiece(directory, whole)
     elif plain.is_file():
-        tokenizer = _config("wordpiece", str(plain), _options(directory, "wordpiece")).load()
+        tokenizer = _config("wordpiece", str(plain), read_options(directory, "wordpiece")).load()
     else:
-        for name in (tokenizer_options.OPTIONS, tokenizer_options.SPECIALS, tokenizer_options.ADDED):
+        for name in (OPTIONS, SPECIALS, ADDED):
             if (directory / name).is_file():
                 raise UserError(
                     f"{directory} has {name}, but no {WHOLE}, {VOCABULARY} or {PIECES}. Add the vocabulary."
                 )
         return None
-    tokenizer_options.check_tokens(directory, tokenizer, whole, path)
+    check_tokens(directory, tokenizer, whole)
     return tokenizer
-
-
-def _options(directory: Path, kind: str, whole: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the options of tokenizer_config.json, else the class's defaults; `whole` has those of a GENERIC class."""
-    saved = tokenizer_options.read_options(directory, kind)
-    generic = saved.pop("tokenizer_class", None) in tokenizer_options.GENERIC
-    return {**(whole if whole and generic else tokenizer_options.DEFAULTS[kind]), **saved}
 
 
 def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
@@ -98,7 +122,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     for name, (value, ours) in supported.items():
         if value != ours:
             raise UserError(f"{path}: {name} = {value!r} is not supported. Use a tokenizer with {name} = {ours!r}.")
-    numbers = tokenizer_options.read_table(path, _WORDPIECE)["model"]["vocab"]
+    numbers = read_table(path, _WORDPIECE)["model"]["vocab"]
     entries = sorted(numbers, key=numbers.__getitem__)
     if [numbers[entry] for entry in entries] != list(range(len(entries))):
         raise UserError(
@@ -110,11 +134,11 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
         "strip_accents": normalizer.get("strip_accents"),
         "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
     }
-    config = _config("wordpiece", "", _options(directory, "wordpiece", options))
+    config = _config("wordpiece", "", read_options(directory, "wordpiece", options))
     assert isinstance(config, WordPiece)
     if config.normalization != _config("wordpiece", "", options).normalization:
         used = ", ".join(f"{name} = {value}" for name, value in config.normalization.items())
-        _LOG.warning(f"warning: {tokenizer_options.OPTIONS} overrides {path}, as in transformers: {used}")
+        _LOG.warning(f"warning: {OPTIONS} overrides {path}, as in transformers: {used}")
     return WordPieceTokenizer(replace(config, vocab_size=max(len(entries), 6)), entries, str(path))
 
 
@@ -124,6 +148,99 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
         return SentencePiece(path=path, vocab_size=size, lowercase=lowercase, strip_accents=not options["keep_accents"])
     strip, split = options["strip_accents"], options["tokenize_chinese_chars"]
     return WordPiece(path=path, vocab_size=size, lowercase=lowercase, strip_accents=strip, split_cjk=split)
+
+
+def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
+    """Return the object in a JSON file, or {} without the file; raises CorpusError unless it fits `pattern`."""
+    if not path.is_file():
+        return {}
+    try:
+        return read_json(path, pattern)
+    except ValueError as error:
+        raise CorpusError(f"{path} is damaged: {error}. Download it again.") from error
+
+
+def read_options(directory: Path, kind: str, whole: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the options in `DEFAULTS[kind]`: those of tokenizer_config.json, else the defaults of its tokenizer_class.
+
+    whole: options of tokenizer.json, which are the defaults of a class in GENERIC. Raises UserError naming an option
+    whose value is not supported; other options are ignored.
+    """
+    path = directory / OPTIONS
+    options = read_table(path)
+    check_class(options.get("tokenizer_class"), kind, path)
+    if classes := options.get("auto_map"):
+        raise UserError(
+            f"{path}: auto_map = {classes} names code in the directory, which bertzoo does not run. Use a tokenizer "
+            f"of a class in {', '.join(sorted(CLASSES[kind]))}."
+        )
+    for setting, value in options.items():
+        fixed = _FIXED[kind].get(setting)
+        if fixed and not any(value is one or value == one for one in fixed):
+            raise UserError(
+                f"{path}: {setting} = {value!r} is not supported. Use a tokenizer with {setting} = {fixed[0]!r}."
+            )
+        if setting in DEFAULTS[kind] and not (
+            isinstance(value, bool) or (value is None and setting == "strip_accents")
+        ):
+            raise UserError(f"{path}: {setting} = {value!r} is neither true nor false. Use true or false.")
+    defaults = whole if whole and options.get("tokenizer_class") in GENERIC else DEFAULTS[kind]
+    return {**defaults, **{setting: options[setting] for setting in DEFAULTS[kind] if setting in options}}
+
+
+def check_class(name: Any, kind: str | None, path: Path) -> None:
+    """Raise UserError if a tokenizer_class is not in `CLASSES[kind]` or, if there is no vocabulary, in CLASSES."""
+    known = CLASSES[kind] if kind else {*chain(*CLASSES.values())}
+    if name is not None and (not isinstance(name, str) or name not in known):
+        place = f"for a {kind} vocabulary" if kind else "here"
+        raise UserError(
+            f"{path}: tokenizer_class = {name!r} is not supported {place}. Use one of {', '.join(sorted(known))}."
+        )
+
+
+def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any]) -> None:
+    """Raise UserError if a file beside the vocabulary adds tokens, or names special tokens that `tokenizer` lacks.
+
+    whole: contents of tokenizer.json. Added tokens are rejected because transformers finds them in the
+    raw text, before it splits the text, and our tokenizers cannot.
+    """
+    special = {token: getattr(tokenizer.specials, token) for token in ("pad", "unk", "cls", "sep", "mask")}
+    names = {f"{token}_token": tokenizer.token(index) for token, index in special.items()}
+    names |= {"bos_token": names["cls_token"], "eos_token": names["sep_token"]}
+    for path in (directory / OPTIONS, directory / SPECIALS):
+        for setting, value in read_table(path).items():
+            ours, content = names.get(setting), _content(value)
+            more = value.values() if isinstance(value, dict) else value
+            if setting in _NO_MORE and value not in _NONE and not {*map(str, map(_content, more))} <= {*names.values()}:
+                raise UserError(
+                    f"{path}: {setting} must be empty, not {value!r}. Use a tokenizer without these tokens."
+                )
+            if ours is not None and value is not None and content != ours:
+                raise UserError(f"{path}: {setting} must be {ours!r}, not {content!r}. Use another tokenizer.")
+            if path.name == SPECIALS and ours is None and setting not in _NO_MORE:
+                raise UserError(f"{path}: the setting {setting} = {value!r} is unknown. Use a tokenizer without it.")
+    if isinstance(tokenizer, ByteBpeTokenizer):
+        return  # it reads the added tokens
+    ids = {tokenizer.token(index): index for index in special.values()}
+    options, added = directory / OPTIONS, directory / ADDED
+    decoder = read_table(options).get("added_tokens_decoder") or {}
+    tokens = [
+        *((options, _content(value), index) for index, value in decoder.items()),
+        *((added, content, index) for content, index in read_table(added).items()),
+        *((directory / WHOLE, token.get("content"), token.get("id")) for token in whole.get("added_tokens") or []),
+    ]
+    for path, content, index in tokens:
+        if not isinstance(content, str) or content not in ids or str(ids[content]) != str(index):
+            known = ", ".join(f"{token} = {number}" for token, number in ids.items())
+            raise UserError(
+                f"{path}: the added token {content!r} with id {index} is none of the supported ones: {known}. Use a "
+                "tokenizer without this added token."
+            )
+
+
+def _content(value: Any) -> Any:
+    """Return a token's text; files store a token either as this text or as a table with its text and options."""
+    return value.get("content") if isinstance(value, dict) else value
 
 
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
@@ -164,7 +281,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
             raise ValueError(f"{type(tokenizer).__name__} has no Hugging Face format")
     library.save(str(directory / WHOLE))
     tokenizer.save(directory)
-    for name, table in ((tokenizer_options.OPTIONS, options | names), (tokenizer_options.SPECIALS, names)):
+    for name, table in ((OPTIONS, options | names), (SPECIALS, names)):
         (directory / name).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
 
 

@@ -9,15 +9,7 @@ import flax.linen as nn
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import Convolution, MixedHeads
 from bertzoo.models.compute import Activation
-from bertzoo.models.parts import (
-    FeedForwardSize,
-    LayerFactory,
-    ModelConfig,
-    check_divides,
-    check_feed_forward_size,
-    check_sizes,
-    per_layer,
-)
+from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes, per_layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +47,7 @@ class ConvBert(ModelConfig):
     def __post_init__(self):
         check_sizes(self)
         self._attention.check("hidden_size", self.hidden_size, self.hidden_size, self.heads)
-        check_divides("hidden_size", self.hidden_size, feed_forward_groups=self.feed_forward_groups)
-        check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
+        check_feed_forward(self, "hidden_size", self.hidden_size, feed_forward_groups=self.feed_forward_groups)
 
     @property
     def padding_seen(self) -> int:

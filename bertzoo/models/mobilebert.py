@@ -13,8 +13,7 @@ from bertzoo.models.parts import (
     FeedForwardSize,
     LayerFactory,
     ModelConfig,
-    check_divides,
-    check_feed_forward_size,
+    check_feed_forward,
     check_sizes,
     layer_factory,
     per_layer,
@@ -85,8 +84,7 @@ class MobileBert(ModelConfig):
             name, width = "hidden_size", self.hidden_size
         read = width if self.attention_input == "bottleneck" else self.hidden_size
         self.attention.check(name, read, width, self.heads)
-        check_divides(name, width, feed_forward_groups=self.feed_forward_groups)
-        check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
+        check_feed_forward(self, name, width, feed_forward_groups=self.feed_forward_groups)
         if self.attention.kind == "mixed" and self.attention_input == "shared":
             raise ConfigError(
                 'attention.kind = "mixed" needs one input for queries, keys and values, but with attention_input = '

@@ -13,8 +13,7 @@ from bertzoo.models.parts import (
     FeedForwardSize,
     LayerFactory,
     ModelConfig,
-    check_divides,
-    check_feed_forward_size,
+    check_feed_forward,
     check_sizes,
     layer_factory,
     per_layer,
@@ -70,8 +69,7 @@ class ModernBert(ModelConfig):
         check_sizes(self)
         name = "hidden_size" if self.bottleneck_size is None else "bottleneck_size"
         self.attention.check(name, self._width, self._width, self.heads)
-        check_divides(name, self._width, feed_forward_groups=self.feed_forward_groups)
-        check_feed_forward_size(self.feed_forward_size, self.layers, feed_forward_groups=self.feed_forward_groups)
+        check_feed_forward(self, name, self._width, feed_forward_groups=self.feed_forward_groups)
         if self._width // self.heads % 2:
             raise ConfigError(
                 f"heads = {self.heads} of {name} = {self._width} have {self._width // self.heads} "

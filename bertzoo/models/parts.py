@@ -352,12 +352,17 @@ def per_layer(size: FeedForwardSize, layers: int) -> tuple[int, ...]:
     return size if isinstance(size, tuple) else (size,) * layers
 
 
-def check_feed_forward_size(size: FeedForwardSize, layers: int, **groups: int) -> None:
-    """Raise ConfigError unless `size` is an int or one int per layer, and every number in `groups` divides each int."""
+def check_feed_forward(config: Any, name: str, width: int, **groups: int) -> None:
+    """Raise ConfigError unless feed_forward_size is one int or one per layer, and all `groups` divide it and `width`.
+
+    name: config key of `width`.
+    """
+    check_divides(name, width, **groups)
+    size, layers = config.feed_forward_size, config.layers
     if isinstance(size, tuple) and len(size) != layers:
         raise ConfigError(
             f"feed_forward_size lists {len(size)} sizes, but layers = {layers}. Give one size per layer, or one size "
             "for all layers."
         )
-    for width in dict.fromkeys(per_layer(size, layers)):
-        check_divides("feed_forward_size", width, **groups)
+    for one in dict.fromkeys(per_layer(size, layers)):
+        check_divides("feed_forward_size", one, **groups)

@@ -7,15 +7,7 @@ import flax.linen as nn
 
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.models.compute import ACTIVATIONS, Activation
-from bertzoo.models.parts import (
-    FeedForwardSize,
-    LayerFactory,
-    ModelConfig,
-    check_divides,
-    check_feed_forward_size,
-    check_sizes,
-    per_layer,
-)
+from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes, per_layer
 from bertzoo.nn import FeedForward
 
 
@@ -55,8 +47,7 @@ class SqueezeBert(ModelConfig):
         check_sizes(self)
         self._attention.check("hidden_size", self.hidden_size, self.hidden_size, self.heads)
         groups = {"intermediate_groups": self.intermediate_groups, "output_groups": self.output_groups}
-        check_divides("hidden_size", self.hidden_size, **groups)
-        check_feed_forward_size(self.feed_forward_size, self.layers, **groups)
+        check_feed_forward(self, "hidden_size", self.hidden_size, **groups)
 
     @property
     def _attention(self) -> GroupedHeads:
