@@ -13,7 +13,7 @@ from arrays import flatten
 from messages import mentioning
 from test_models import loss
 from tiers import quick
-from zoo import drawn
+from zoo import batch_of, drawn
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, ConvBert
@@ -32,21 +32,6 @@ SMALL = {
     "feed_forward_groups": 2,
     "max_positions": 16,
 }
-
-
-def batch_of() -> dict[str, np.ndarray]:
-    """Rows of 6 to 11 tokens and more padding; the first row's last token is masked, whose window sees padding."""
-    random, length = np.random.default_rng(0), 12
-    mask = (np.arange(length) < np.array([[6], [8], [9], [11]])).astype(np.int32)
-    return {
-        "input_ids": random.integers(5, 50, mask.shape) * mask,
-        "token_type_ids": random.integers(0, 2, mask.shape) * mask,
-        "attention_mask": mask,
-        "masked_positions": np.array([[5, 2, 1]] * 4),
-        "masked_ids": random.integers(5, 50, (4, 3)),
-        "masked_weights": np.ones((4, 3), np.float32),
-        "row_weight": np.ones(4, np.float32),
-    }
 
 
 def shapes(model: ConvBert) -> dict[str, Any]:

@@ -44,24 +44,26 @@ def batch():
 RUNS = [*((name, False) for name in MODELS), ("mobilebert", True), ("convbert-span", True)]
 
 
+def assert_equal_losses(loss, params, tolerance):
+    """`loss(params, alone)`, which has an auxiliary result, and its gradients do not depend on `alone`."""
+    whole, alone = (jax.jit(jax.value_and_grad(partial(loss, alone=only), has_aux=True))(params) for only in (0, 1))
+    np.testing.assert_allclose(alone[0][0], whole[0][0], rtol=1e-5, atol=tolerance)
+    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(whole[1]))
+    chex.assert_trees_all_close(alone[1], whole[1], rtol=1e-4, atol=1e-5 * size)
+    return whole[0][1], alone[0][1]
+
+
 @pytest.mark.parametrize(("name", "remat"), quick(RUNS, ("squeezebert-window", False)))
 def test_computing_the_first_token_alone_changes_no_logits_or_gradients(name, remat):
     model = MODELS[name]
-    module, params = HEAD.build(model, Compute(remat=remat)), params_of(model, HEAD)
-    random = np.random.default_rng(2).normal(size=(3, 3))
+    module, random = HEAD.build(model, Compute(remat=remat)), np.random.default_rng(2).normal(size=(3, 3))
 
-    @jax.jit
-    def both(params):
-        whole = jax.value_and_grad(lambda p: _of(apply_model(module, p, batch(), jax.random.key(0)).logits, random))
-        alone = jax.value_and_grad(
-            lambda p: _of(apply_model(module, p, batch(), jax.random.key(0), method="logits"), random)
-        )
-        return whole(params), alone(params)
+    def loss(params, alone):
+        method = {"method": "logits"} if alone else {}
+        output = apply_model(module, params, batch(), jax.random.key(0), **method)
+        return _of(output if alone else output.logits, random), None
 
-    (whole, expected), (alone, got) = both(params)
-    np.testing.assert_allclose(alone, whole, rtol=1e-5, atol=1e-5)  # of nine sines
-    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
-    chex.assert_trees_all_close(got, expected, rtol=1e-4, atol=1e-5 * size)
+    assert_equal_losses(loss, params_of(model, HEAD), 1e-5)  # of nine sines
 
 
 MASKED = MaskedLanguageModel(sentence=True)
@@ -71,20 +73,15 @@ POSITIONS = np.array([[1, 4, 9], [2, 6, 0], [3, 0, 0]])  # the first token fills
 @pytest.mark.parametrize(("name", "remat"), quick(RUNS, ("squeezebert", False)))
 def test_computing_the_masked_tokens_alone_changes_no_logits_or_gradients(name, remat):
     model = MODELS[name]
-    module, params = pretraining(model, Compute(remat=remat), sentence=True), params_of(model, MASKED)
+    module = pretraining(model, Compute(remat=remat), sentence=True)
     random = np.random.default_rng(2).normal(size=(3, 3, 61)), np.random.default_rng(3).normal(size=(3, 2))
 
-    def loss(params, masked_only):
-        output = apply_model(module, params, batch(), jax.random.key(0), POSITIONS, masked_only=masked_only)
+    def loss(params, alone):
+        output = apply_model(module, params, batch(), jax.random.key(0), POSITIONS, masked_only=alone)
         states = output.hidden_states[-1].shape[1]
         return _of(output.masked_logits, random[0]) + _of(output.sentence_logits, random[1]), states
 
-    whole, alone = (jax.jit(jax.value_and_grad(partial(loss, masked_only=only), has_aux=True)) for only in (0, 1))
-    ((expected, tokens), by_whole), ((got, read), by_alone) = whole(params), alone(params)
-    assert (tokens, read) == (11, 4)
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-4)  # of 189 sines
-    size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(by_whole))
-    chex.assert_trees_all_close(by_alone, by_whole, rtol=1e-4, atol=1e-5 * size)
+    assert assert_equal_losses(loss, params_of(model, MASKED), 1e-4) == (11, 4)  # of 189 sines
 
 
 def test_the_tokens_read_are_even_in_number_and_fewer_than_all():
@@ -104,12 +101,8 @@ def test_queries_and_feed_forward_of_other_tokens_are_not_computed_in_the_last_l
     others = rows * (length - 1)
     # Query and output maps, both products of attention, and the feed-forward.
     saved = 2 * others * (2 * width * width + 2 * length * width + 2 * width * feed_forward)
-    assert _cost(model, TokenClassification()) - saved == _cost(model, HEAD) + _heads(rows, length, width)
-
-
-def _heads(rows, length, width):
-    """Extra operations of a head on every token over a pooler and a head on one."""
-    return 2 * rows * (2 * length * width - (width * width + 3 * width))
+    heads = 2 * rows * (2 * length * width - (width * width + 3 * width))  # on every token, over a pooler and one head
+    assert _cost(model, TokenClassification()) - saved == _cost(model, HEAD) + heads
 
 
 def _cost(model, head):
