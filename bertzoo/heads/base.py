@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
 from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, layer_factory
+from bertzoo.models.replaced import ReplacedDetection
 from bertzoo.nn import ClassificationHead, Dropout
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.train.objective import Batch, Params
@@ -191,13 +192,11 @@ def gather_rows(x_LD: jax.Array, places_P: jax.Array) -> jax.Array:
     return chosen_PL @ x_LD
 
 
-def init_model(model: Any, key: jax.Array, *more: Any) -> Params:
-    """Return fresh float32 parameters of a model, boxed with logical axis names.
-
-    more: inputs of the model after ids, segments and mask.
-    """
+def init_model(model: Any, key: jax.Array) -> Params:
+    """Return fresh float32 parameters of a model, boxed with logical axis names."""
     ids = jnp.zeros((1, 8), jnp.int32)
-    return model.init(key, ids, ids, ids + 1, *more)["params"]
+    positions = (ids[:, :1],) if isinstance(model, Pretraining | ReplacedDetection) else ()
+    return model.init(key, ids, ids, ids + 1, *positions)["params"]
 
 
 def apply_model(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any) -> Any:
@@ -229,7 +228,7 @@ def parameter_axes(model: Any, head: Any) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class HeadObjective:
-    """Base class of the losses with which heads are fine-tuned."""
+    """Base class of the losses of a model with its head."""
 
     model: Any
 
@@ -239,8 +238,7 @@ class HeadObjective:
 
 def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
     module = head.build(model, Compute())
-    more = (jnp.zeros((1, 1), jnp.int32),) if isinstance(module, Pretraining) else ()
-    boxed = init_shapes(lambda key: init_model(module, key, *more), jax.random.key(0))
+    boxed = init_shapes(lambda key: init_model(module, key), jax.random.key(0))
     flat, _ = jax.tree_util.tree_flatten_with_path(boxed, is_leaf=lambda leaf: isinstance(leaf, nn.Partitioned))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): (box.value.shape, box.names) for path, box in flat}
 

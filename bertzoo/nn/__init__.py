@@ -5,6 +5,7 @@ Dimension letters, used in names (`x_BLD`), shapes and einsums:
 B batch, L length, M key length, D model width, E embedding width, I input width (MobileBERT: bottleneck width),
 O output width, H heads, K key size per head, J value size per head, F feed-forward width, V vocabulary, P predictions
 per row, R selected positions per row, G groups, W window, N layers, C classes, T token types.
+A module with the argument `positions_BR` computes only the R tokens of each row at these positions: (B,R,D), (B,H,R,L).
 
 Logical axis names of the parameters, which train/sharding.py maps to mesh axes: vocab (V), embed (E), position,
 token_type (T), model (D), heads (H), head_size (K, J), feed_forward (F), window (W), group_in (I/G), group_out (O),

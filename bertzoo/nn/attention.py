@@ -25,13 +25,12 @@ def attend(
 ) -> tuple[jax.Array, jax.Array]:
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) and the attention probabilities (B,H,L,M), for M keys.
 
-    Keys are masked out where `mask_BM` is 0 and where `near_BLM`, if given, is false. K and J are the sizes of a head's
-    keys and values. The softmax is in float32. Dropout applies to the probabilities that multiply v, not to the
-    returned probabilities.
+    Keys are masked out where `mask_BM` is 0 and where `near_BLM`, if given, is false. The softmax is in float32.
+    Dropout applies to the probabilities that multiply v, not to the returned ones.
 
     The first result is computed by `Platform.attention_kernel` if this kernel supports the arrays, else by cuDNN if
     `cudnn_supports` is true and no dropout acts, else by plain operations. The probabilities always come from plain
-    operations; jit removes those operations if nothing uses the probabilities.
+    operations, which jit removes if nothing uses them.
     """
     kernel, context_BLHJ = current_platform().attention_kernel, None
     if kernel is not None and near_BLM is None:
@@ -83,8 +82,7 @@ class SelfAttention(nn.Module):
     """Map x (B,L,D) and mask (B,L) to output (B,L,D) and attention probabilities (B,H,L,L) (Vaswani et al. 2017 §3.2).
 
     `query` and `key` map (B,L,D) to (B,L,H,K); `value` maps `values_BMI`, by default x, to (B,L,H,J); `output` maps
-    (B,L,H,J) to (B,L,D). K and J are the sizes of a head's keys and values. With `positions_BR`, only the R tokens of
-    each row at these positions have queries: the results are (B,R,D) and (B,H,R,L).
+    (B,L,H,J) to (B,L,D).
     """
 
     query: nn.Module
@@ -135,8 +133,7 @@ class MixedAttention(nn.Module):
     """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention heads' probabilities (B,H,L,L) (ConvBERT §3.3).
 
     `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `convolution` maps (B,L,D), the query and the mask to (B,L,H,K).
-    `output` maps both kinds of heads, concatenated to (B,L,2·H,K), to (B,L,D). With `positions_BR`, only the R tokens
-    of each row at these positions are computed: (B,R,D) and (B,H,R,L).
+    `output` maps both kinds of heads, concatenated to (B,L,2·H,K), to (B,L,D).
     """
 
     query: nn.Module

@@ -162,7 +162,7 @@ class SpanConvolution(nn.Module):
 
     value(x), (B,L,H,J), is convolved with kernel = softmax over W of kernel_generator(span_key(x) · query), where
     `kernel_generator` maps (B,L,H·K) to (B,L,H,W). `before_window`, applied before each convolution, is `zero_padding`
-    or `keep_padding`. With `positions_BR`, query and output have only the R tokens at these positions.
+    or `keep_padding`. With `positions_BR`, the query has only these tokens, too.
     """
 
     span_key: nn.Module
@@ -182,8 +182,7 @@ class DynamicConvolution(nn.Module):
     """Dynamic convolution of gated values: x (B,L,D), query (unused), mask (B,L) -> (B,L,H,J).
 
     y = value(x) · sigmoid(gate(x)), a gated linear unit (ConvBERT §3.1); kernel = softmax over W of kernel_generator(y)
-    (ConvBERT Eq. 3, Wu et al. 2019). A kernel depends on one token. `before_window` and `positions_BR` are as in
-    `SpanConvolution`.
+    (ConvBERT Eq. 3, Wu et al. 2019). A kernel depends on one token. `before_window` is as in `SpanConvolution`.
     """
 
     gate: nn.Module
@@ -202,8 +201,7 @@ class DynamicConvolution(nn.Module):
 class FixedConvolution(nn.Module):
     """A depth-wise separable convolution, value(depthwise(x)): x (B,L,D), query (unused), mask (B,L) -> (B,L,H,J).
 
-    `before_window`, applied to x, is `zero_padding` or `keep_padding`. With `positions_BR`, only outputs at these
-    positions are returned.
+    `before_window`, applied to x, is `zero_padding` or `keep_padding`.
     """
 
     depthwise: nn.Module

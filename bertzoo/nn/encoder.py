@@ -25,8 +25,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """A post-norm layer: x (B,L,D), mask (B,L) -> (B,L,D) and the attention probabilities (B,H,L,L).
 
-    x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))). With `positions_BR`, only the R
-    tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
+    x = norm(x + dropout(attention(x))); x = norm(x + dropout(feed_forward(x))).
     """
 
     attention: nn.Module
@@ -56,8 +55,7 @@ class Encoder(nn.Module):
     """Apply the layers in turn to x (B,L,E) and return their EncoderOutput; jit drops the states that nothing uses.
 
     `projection` maps (B,L,E) to (B,L,D) if the widths differ. A layer that occurs more than once in `layers` has one
-    set of parameters, named after its first index (ALBERT §3.1). With `positions_BR`, the last layer computes only
-    the R tokens of each row at these positions, (B,R,D); without layers, the states of these tokens are returned.
+    set of parameters, named after its first index (ALBERT §3.1). `positions_BR` acts in the last layer.
     """
 
     layers: Sequence[nn.Module]
@@ -113,8 +111,7 @@ class BottleneckLayer(nn.Module):
 
     b = bottleneck(x); b = attention_norm(b + attention(attention_input(x, b))); for every feed-forward b = norm(b +
     feed_forward(b)); x = output_norm(x + dropout(output(b))). `attention` maps its input, of width D or I, to width I.
-    If queries and values have different inputs, the values' input is one more argument of `attention`. With
-    `positions_BR`, only the R tokens of each row at these positions are computed: (B,R,D) and (B,H,R,L).
+    If queries and values have different inputs, the values' input is one more argument of `attention`.
     """
 
     bottleneck: nn.Module

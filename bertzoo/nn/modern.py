@@ -152,7 +152,7 @@ class PreNormLayer(nn.Module):
 
     x = x + attention(attention_norm(x)); x = x + feed_forward(feed_forward_norm(x)); then `output_norm`, which the last
     layer has. With `bottleneck`, (B,L,D) -> (B,L,I), the two sums b are I wide: x = x + output(b), from b =
-    bottleneck(x). With `positions_BR`, only the R tokens at these positions are computed, as in `Layer`.
+    bottleneck(x).
     """
 
     attention_norm: nn.Module | None

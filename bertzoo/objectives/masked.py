@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.heads.base import apply_model, init_model
+from bertzoo.heads.base import HeadObjective, apply_model
 from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput, pretraining
 from bertzoo.train.objective import Batch, Metrics, Params, Sums
 
@@ -29,14 +29,11 @@ class Masked:
 
 
 @dataclass(frozen=True)
-class MaskedObjective:
+class MaskedObjective(HeadObjective):
     """Mean cross-entropy over masked positions plus mean cross-entropy over sentence labels (BERT §3.1)."""
 
     model: Pretraining
     sentence: str
-
-    def init(self, key: jax.Array) -> Params:
-        return init_model(self.model, key, jnp.zeros((1, 1), jnp.int32))
 
     def weights(self, batch: Batch) -> Sums:
         weights = {"mlm": jnp.sum(batch["masked_weights"])}

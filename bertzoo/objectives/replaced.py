@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.heads.base import apply_model, init_model
+from bertzoo.heads.base import HeadObjective, apply_model
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
@@ -42,7 +42,7 @@ class Replaced:
 
 
 @dataclass(frozen=True)
-class ReplacedObjective:
+class ReplacedObjective(HeadObjective):
     """The generator's mean cross-entropy over masked tokens + `weight` · the discriminator's binary cross-entropy (§2).
 
     The discriminator's loss is a mean over all tokens, including [CLS] and [SEP], and sends no gradient through the
@@ -52,9 +52,6 @@ class ReplacedObjective:
     model: ReplacedDetection
     weight: float
     temperature: float
-
-    def init(self, key: jax.Array) -> Params:
-        return init_model(self.model, key, jnp.zeros((1, 1), jnp.int32))
 
     def weights(self, batch: Batch) -> Sums:
         return {"mlm": jnp.sum(batch["masked_weights"]), "rtd": jnp.sum(_token_weights(batch))}
