@@ -93,10 +93,7 @@ class HeadConfig:
 
     @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
-        """Return a sentence for app developers on the outputs of a file.
-
-        description: the file's metadata JSON. limits: least and greatest number of the task, or None.
-        """
+        """Return a sentence for app developers on a file's outputs, from its metadata and the task's limits, if any."""
         raise NotImplementedError
 
 
@@ -200,10 +197,7 @@ def init_model(model: Any, key: jax.Array) -> Params:
 
 
 def apply_model(model: Any, params: Params, batch: Batch, key: jax.Array | None, *more: Any, **options: Any) -> Any:
-    """Return a model's output for the ids, segments and mask of a batch; without a key there is no dropout.
-
-    more, options: further arguments of `model.apply`.
-    """
+    """Return a model's output for a batch; without a key there is no dropout. more, options: of `model.apply`."""
     return model.apply(
         {"params": params},
         batch["input_ids"],

@@ -382,10 +382,7 @@ class EmbeddingObjective(HeadObjective):
 def contrastive(
     x_BNE: jax.Array, text_id_BN: jax.Array, weight_B: jax.Array, temperature: float, symmetric: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the mean cross-entropy of finding the second text by the first, and whether it is the nearest, (B,).
-
-    Arguments: as in EmbeddingObjective.
-    """
+    """Return the mean loss of finding the second text by the first, and (B,) whether it is the nearest."""
     rows = len(x_BNE)
     first_B, second_B = text_id_BN[:, 0], text_id_BN[:, 1]
     candidates_C = jnp.swapaxes(text_id_BN[:, 1:], 0, 1).reshape(-1)

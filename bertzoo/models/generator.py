@@ -78,10 +78,7 @@ def generator_sizes(config: ModelConfig, width: float) -> tuple[int, int]:
 
 
 def generator_config(config: Any, width: float) -> Any:
-    """Return the model config of the generator that `generator_of` builds, or None if no config describes it.
-
-    Raises ConfigError if the width rounds to 0.
-    """
+    """Return the config of `generator_of`'s generator, or None if none fits; raises ConfigError for a width of 0."""
     if (custom := getattr(config, "generator", None)) is not None:
         return custom(width)
     if type(config) not in (Bert, Electra, SqueezeBert):

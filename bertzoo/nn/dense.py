@@ -79,10 +79,7 @@ def grouped_convolution(
 
 
 def grouped_einsum(x_BLI: jax.Array, kernel: jax.Array, groups: int) -> jax.Array:
-    """Return `grouped_convolution` (B,L,O) of x with a kernel (1,I/G,O) of window 1, as G matrix products.
-
-    Raises ValueError for a larger window.
-    """
+    """Return `grouped_convolution` (B,L,O) as G matrix products; raises ValueError unless the kernel's window is 1."""
     window, inputs, outputs = kernel.shape
     if window != 1:
         raise ValueError(f"the kernel has window {window}, not 1. Use grouped_convolution.")

@@ -76,10 +76,7 @@ dynamic_convolution.defvjp(
 
 @jax.jit
 def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
-    """Return the outputs of `dynamic_convolution` at R positions of each row, as (B,R,H,J).
-
-    kernel_BRHW: a kernel of W weights for each of these positions and each head.
-    """
+    """Return the outputs (B,R,H,J) of `dynamic_convolution` at R positions of each row, which have these kernels."""
     (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
     taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
     seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))
@@ -199,10 +196,7 @@ class DynamicConvolution(nn.Module):
 
 
 class FixedConvolution(nn.Module):
-    """A depth-wise separable convolution, value(depthwise(x)): x (B,L,D), query (unused), mask (B,L) -> (B,L,H,J).
-
-    `before_window`, applied to x, is `zero_padding` or `keep_padding`.
-    """
+    """A depth-wise separable convolution, value(depthwise(before_window(x))): (B,L,D) -> (B,L,H,J)."""
 
     depthwise: nn.Module
     value: nn.Module

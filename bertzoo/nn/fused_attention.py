@@ -128,10 +128,7 @@ def _backward_kernel(
 def _call(
     kernel: Callable, heads: int, rate: float, numbers: Any, arrays: Any, mask_BM: Any, outs: Any, interpret: bool
 ):
-    """Run a kernel over blocks of rows and heads, and return arrays shaped like `outs`.
-
-    Inputs and outputs have the axes row, token and head · size; all are split along rows and heads in the same way.
-    """
+    """Run a kernel over blocks of rows and heads; inputs and `outs` have the axes row, token and head · size."""
     rows, length = arrays[0].shape[0], max(array.shape[1] for array in arrays)
     together = rows_per_block(rows, length)
     in_block = heads_per_block(heads, *(array.shape[2] // heads for array in arrays))

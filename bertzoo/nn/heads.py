@@ -56,10 +56,7 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Map hidden states (B,L,D) to logits (B,L) in float32; above 0 for tokens predicted as replaced.
-
-    output(activation(dense(x))), as in ELECTRA's code; the paper has no dense map (Clark et al. 2020, §2).
-    """
+    """Map (B,L,D) to float32 logits (B,L), above 0 for replaced tokens; the dense map is from ELECTRA's code."""
 
     dense: nn.Module
     output: nn.Module

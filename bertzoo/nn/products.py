@@ -135,10 +135,7 @@ _product.defvjp(_product_forward, _product_backward)
 
 
 def _fast_rows(x: jax.Array, matrix: jax.Array, axis: int = 0) -> jax.Array:
-    """Return x times the matrix, summed over x's last axis and the matrix's `axis`, by bfloat16 instructions.
-
-    For axis 0, (..., I) and (I, O) -> (..., O); for axis 1, (..., O) and (I, O) -> (..., I).
-    """
+    """Return x (..., I) times a matrix (I, O) or, for axis 1, (..., O) times its transpose, in bfloat16."""
     rows = x.reshape(-1, x.shape[-1])
     result = jax.lax.dot_general(rows, matrix, (((1,), (axis,)), ((), ())), preferred_element_type=jnp.float32)
     return result.astype(x.dtype).reshape(*x.shape[:-1], -1)

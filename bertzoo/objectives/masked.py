@@ -65,10 +65,7 @@ class MaskedObjective(HeadObjective):
 
 
 def hidden_slots(batch: Batch) -> jax.Array:
-    """Return (B,P) float32: 1 for predicted tokens that the input hides by [MASK] or another token, 0 for all others.
-
-    Masking leaves a share of the predicted tokens unchanged (BERT §3.1: 10 %), which a model can copy.
-    """
+    """Return (B,P): 1 for predicted tokens that the input hides, 0 for those that it shows (BERT §3.1: 10 %)."""
     seen_BP = jnp.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)
     return (seen_BP != batch["masked_ids"]) * batch["masked_weights"]
 
