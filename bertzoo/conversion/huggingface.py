@@ -146,10 +146,8 @@ def model_rules(family: Family, model: Any, head: Any, prefix: str) -> list[Tens
     backbone = [*family.rules(model)]
     if family.pooler and _has_pooler(family, model) and head.pooler:
         backbone += dense("pooler", family.pooler, "D", "P")
-    return [
-        *(rule._replace(theirs=prefix + rule.theirs) for rule in backbone),
-        *family.heads[attributes.head_key(head)].rules(model),
-    ]
+    named = [rule._replace(theirs=prefix + rule.theirs) for rule in backbone]
+    return [*named, *family.heads[attributes.head_key(head)].rules(model)]
 
 
 def _has_pooler(family: Family, model: Any) -> bool:

@@ -23,16 +23,12 @@ Arrays = dict[str, Any]  # outputs by name
 
 
 class GraphLayers(NamedTuple):
-    """Makers of the export graph's layers, from Linen modules and their parameters.
+    """Makers of the export graph's layers, from Linen modules and their parameters."""
 
-    affine: (dense module, parameters) -> layer. linear: (kernel (I,O), bias (O)) -> layer. norm: (norm, parameters) ->
-    layer. activation: function of a Linen module -> function of the graph.
-    """
-
-    affine: Callable[[Any, Any], Any]
-    linear: Callable[[Any, Any], Any]
-    norm: Callable[[Any, Any], Any]
-    activation: Callable[[Callable], Callable]
+    affine: Callable[[Any, Any], Any]  # of a dense module and its parameters
+    linear: Callable[[Any, Any], Any]  # of a kernel (I,O) and a bias (O)
+    norm: Callable[[Any, Any], Any]  # of a norm and its parameters
+    activation: Callable[[Callable], Callable]  # the graph's function for a Linen module's
 
 
 class HeadConfig:

@@ -294,21 +294,18 @@ class EmbeddingObjective(HeadObjective):
 
     l2: mean squared difference of all numbers. directions: 1 - cosine. relations: squared difference of the cosines of
     all pairs of texts of the batch (after Tung & Mori 2019, who compare row-normalised Gram matrices of activations).
-
-    temperature: divides cosines. symmetric: whether "contrastive" also finds the first text by the second one.
-    sizes: further numbers of first dimensions whose losses are added (Kusupati et al. 2022, equation 1).
-    chunks: number of parts in which texts are embedded, to save memory; the loss is that of the whole batch, because
-    the backward pass computes each part again (gradient cache, Gao, Zhang, Han & Callan 2021).
     """
 
     loss: Literal["contrastive", "cosine", "cosent"] = "contrastive"
     alpha: float = 1.0
-    temperature: float = 0.05
-    symmetric: bool = False
-    sizes: tuple[int, ...] = ()
+    temperature: float = 0.05  # divides cosines
+    symmetric: bool = False  # whether "contrastive" also finds the first text by the second one
+    sizes: tuple[int, ...] = ()  # further numbers of first dimensions with losses (Kusupati et al. 2022, equation 1)
     l2: float = 0.0
     directions: float = 1.0
     relations: float = 0.0
+    # number of parts in which texts are embedded, to save memory; the loss is that of the whole batch, because the
+    # backward pass computes each part again (gradient cache, Gao, Zhang, Han & Callan 2021)
     chunks: int = 1
     reduction: str = "mean"  # the only one; the others would depend on the batch size
 
