@@ -15,8 +15,6 @@ from bertzoo.core.errors import UserError
 
 Tensors = dict[str, np.ndarray]
 Shapes = Mapping[str, tuple[int, ...]]
-
-
 Sizes = Mapping[str, int]
 
 
