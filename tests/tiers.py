@@ -22,7 +22,7 @@ LONG_FILES = tuple(
     for name in (
         *("launch/test_phone", "runs/test_transfer", "test_api", "runs/test_pretrain", "train/test_loop"),
         *("pruning/test_prune_run", "models/test_models", "finetuning/test_run"),
-        *("finetuning/test_predict_labels", "runs/test_configs", "launch/test_tpu_vm", "export/test_rewrites"),
+        *("finetuning/test_predict_labels", "runs/test_configs", "launch/test_tpu_vm", "export/test_graph"),
         *("runs/test_transfer_stages", "train/test_checkpoint", "docs/test_tutorials"),
     )
 )

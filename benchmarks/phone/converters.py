@@ -32,8 +32,9 @@ from bertzoo.core import atomic
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
-from bertzoo.export.graph import rewrites
+from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import training_graph
+from bertzoo.export.graph.updates import scale_updates
 from bertzoo.export.litert import quantise, write
 from bertzoo.export.options import Precision
 from bertzoo.runs import load_model
@@ -107,7 +108,8 @@ class Files:
 
     def graph(self, name: str) -> Any:
         """The graph that bertzoo writes of a Hugging Face model."""
-        return rewrites.phone_graph(training_graph(load_model.read_model(self.hub(name))))
+        module, params = load_model.read_model(self.hub(name)).module()
+        return build_graph(module, params)
 
     def make_file(
         self, key: str, lengths: list[int], precision: Precision, graph: Callable[[], Any], calibrated: str = ""
@@ -121,7 +123,7 @@ class Files:
             if calibrated and precision == "int8-static":
                 training = training_graph(load_model.read_model(self.hub(calibrated)))
                 rows = {write.signature(length): verify.sample_rows(training, None, length) for length in lengths}
-                model = rewrites.scale_updates(model, itertools.chain.from_iterable(rows.values()))
+                model = scale_updates(model, itertools.chain.from_iterable(rows.values()))
             atomic.write_bytes(path, quantise.quantised(write.convert(model, lengths), precision, rows))
 
 
@@ -129,7 +131,7 @@ def corner(options: list[tuple[str, str]]) -> Any:
     """MobileBERT's graph with another norm or activation."""
     pretrained = models.read_model("mobilebert", options, ()).pretrained
     assert pretrained is not None
-    return rewrites.phone_graph(training_graph(pretrained))
+    return build_graph(*pretrained.module())
 
 
 def sentence_lengths(folder: Path, vocabulary: Path) -> list[int]:

@@ -13,8 +13,9 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export import lengths, runtimes
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import check_installed
-from bertzoo.export.graph import rewrites
+from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.updates import scale_updates
 from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
 from bertzoo.export.litert.mediapipe import TaskGraph
 from bertzoo.export.options import SUFFIXES, Precision
@@ -154,7 +155,7 @@ def _litert_content(
     pretrained: Pretrained, training: TrainingGraph, settings: FileSettings, reference: Any
 ) -> tuple[bytes, dict[str, Any]]:
     """Return a LiteRT file and entries of its metadata JSON. reference: `training`, or a TaskGraph around it."""
-    graph: Any = rewrites.phone_graph(training)
+    graph: Any = build_graph(training.model, training.params)
     calibration = {}
     if settings.precision == "int8-static":
         texts, tokenizer = settings.calibration, pretrained.tokenizer
@@ -164,7 +165,7 @@ def _litert_content(
             else golden.calibration_rows(reference, tokenizer, texts, length)
             for length in settings.lengths
         }
-        graph = rewrites.scale_updates(graph, itertools.chain.from_iterable(calibration.values()))
+        graph = scale_updates(graph, itertools.chain.from_iterable(calibration.values()))
     if reference is not training:
         graph = reference.replace(graph=graph)
     content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)

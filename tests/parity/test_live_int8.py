@@ -13,8 +13,9 @@ needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from zoo import LAYERS, SIZES, pretrained
 
 from bertzoo.export.check import verify
-from bertzoo.export.graph import rewrites
+from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.updates import scale_updates
 from bertzoo.export.litert import quantise, write
 from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
@@ -44,9 +45,9 @@ def test_a_large_channel_leaves_the_others_their_steps() -> None:
         run = write.Interpreter(content)
         return float(np.abs(np.array([run(signature, row)["logits"][0] for row in rows]) - expected).mean())
 
-    graph, calibration = rewrites.phone_graph(reference), {signature: rows}
+    graph, calibration = build_graph(model, params), {signature: rows}
     plain = quantise.quantised(write.convert(graph, (LENGTH,)), "int8-static", calibration)
-    converted = write.convert(rewrites.scale_updates(graph, rows), (LENGTH,))
+    converted = write.convert(scale_updates(graph, rows), (LENGTH,))
     scaled = quantise.quantised(converted, "int8-static", calibration)
     assert error(scaled) < error(plain) / 5
 
@@ -57,7 +58,7 @@ def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
     reference = TrainingGraph(params=jax.tree.map(np.asarray, params), model=model)
     lengths = (LENGTH, 2 * LENGTH)
     rows = {write.signature(length): verify.sample_rows(reference, None, length) for length in lengths}
-    graph = rewrites.scale_updates(rewrites.phone_graph(reference), itertools.chain(*rows.values()))
+    graph = scale_updates(build_graph(model, params), itertools.chain(*rows.values()))
     run = write.Interpreter(quantise.quantised(write.convert(graph, lengths), "int8-static", rows))
     for signature, each in rows.items():
         exact = np.array([logits(model, params, row) for row in each])

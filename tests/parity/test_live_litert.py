@@ -16,7 +16,6 @@ from zoo import CASES, pretrained
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
-from bertzoo.export.graph import rewrites
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, quantise, write
@@ -28,10 +27,10 @@ LENGTHS = (8, 11)
 
 
 def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[TrainingGraph, Any]:
-    """The training graph and the rewritten one."""
+    """The training graph and the export graph."""
     module, params = pretrained(model, head, deviation).module()
     plain = TrainingGraph(params=jax.tree.map(np.asarray, params), model=module)
-    return plain, rewrites.optimised(build_graph(module, plain.params))
+    return plain, build_graph(module, plain.params)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -68,7 +67,7 @@ def test_the_training_graph_itself(name: str):
     verify.verify_outputs(LiteRT(write.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
 
 
-def test_the_operators_of_the_rewritten_graph():
+def test_the_operators_of_the_export_graph():
     """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
     sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
     # Only heads are transposed: query, key, value and the attended values, unless there is one row or head.

@@ -21,8 +21,9 @@ from zoo import pretrained
 import bertzoo
 from bertzoo.cli.main import main
 from bertzoo.conversion import tensors
+from bertzoo.export import formats
 from bertzoo.export.check import golden, verify
-from bertzoo.export.graph import rewrites
+from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import write
 from bertzoo.heads import MaskedLanguageModel, NoHead
@@ -263,7 +264,7 @@ def test_a_file_with_wrong_outputs_is_not_written(source: Path, tmp_path, capsys
 
 
 def test_a_graph_that_the_converter_does_not_take(source: Path, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(rewrites, "optimised", lambda graph: graph.replace(pooler=Strange()))
+    monkeypatch.setattr(formats, "build_graph", lambda *model: build_graph(*model).replace(pooler=Strange()))
     assert export(source, tmp_path / "model.tflite", "--lengths=16") == 1
     assert mentions(capsys.readouterr().err, "LiteRT", "stablehlo.custom_call")
     assert not list(tmp_path.iterdir())

@@ -1,1 +1,1 @@
-"""The graph that a phone runs, built from a Linen model, and its rewrites."""
+"""The graph that a phone runs, built from a Linen model."""

@@ -1,6 +1,12 @@
-"""Build the export graph of a Linen model; raises TypeError for modules without a counterpart in it."""
+"""Build the export graph of a Linen model; raises TypeError for modules without a counterpart in it.
 
-from collections.abc import Callable, Mapping, Sequence
+The graph has fewer or cheaper operations than the model. The scale of attention scores is a part of the queries' map,
+and a NoNorm of the map or the tables before it. Each grouped map is one dense map per group. If the head reads only the
+first token, the last layer computes only that. Query, key and value stay apart: one map for all three changed run times
+only by a factor of 0.96 to 1.02.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +17,8 @@ from bertzoo.export.graph import layers as parts
 from bertzoo.export.graph.layers import (
     AnyGraphLayer,
     Attention,
+    AttentionSideBySide,
+    Concat,
     Dynamic,
     Fixed,
     Graph,
@@ -19,8 +27,9 @@ from bertzoo.export.graph.layers import (
     GraphLayer,
     GraphPreNormLayer,
     GraphTrigram,
-    Projection,
     SeparableMap,
+    float32,
+    scaled,
 )
 from bertzoo.heads import head_class
 from bertzoo.heads.base import GraphLayers
@@ -30,39 +39,44 @@ from bertzoo.models.partial import names
 Params = Mapping[str, Any]
 _EXPORTED: dict[Callable, Callable] = {ACTIVATIONS["gelu"]: parts.gelu, ACTIVATIONS["gelu_tanh"]: parts.gelu_tanh}
 _WINDOWED = {nn.zero_padding: True, nn.keep_padding: False}
-_ADVICE = "Add one to bertzoo/export/graph/from_model.py."
 
 
 def build_graph(model: Any, params: Params) -> Graph:
     """Build the graph of a model, with numpy parameters."""
-    layers: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}  # ALBERT's layers share parameters
     for name, layer in zip(names(model.encoder.layers), model.encoder.layers, strict=True):
-        if name not in layers:
-            layers[name] = _layer(layer, params["encoder"][name])
-    projection = model.encoder.projection
+        if name not in by_name:
+            by_name[name] = _layer(layer, params["encoder"][name])
+    projection, head = model.encoder.projection, head_class(model).graph(model, params, _LAYERS)
+    layers = [by_name[name] for name in names(model.encoder.layers)]
+    if head.reads_first:
+        layers[-1] = layers[-1].replace(first=True)
     return Graph(
         embedding=_embedding(model.embedding, params["embedding"]),
         projection=None if projection is None else _affine(projection, params["encoder"]["projection"]),
-        layers=tuple(layers[name] for name in names(model.encoder.layers)),
+        layers=tuple(layers),
         pooler=None if model.pooler is None else _affine(model.pooler, params["pooler"]),
-        head=head_class(model).graph(model, params, _LAYERS),
+        head=head,
     )
 
 
-def _affine(module: Any, params: Params) -> Any:
+def _affine(module: Any, params: Params, factor: float = 1.0) -> Any:
+    """Return the map of a module times `factor`; a map in groups is a Concat of a dense map per group."""
     kernel = np.asarray(params["kernel"])
     bias = (
         np.asarray(params["bias"]).reshape(-1) if "bias" in params else np.zeros(np.prod(module.features), np.float32)
     )
+    if factor != 1.0:
+        kernel, bias = (float32(x * np.float64(factor)) for x in (kernel, bias))
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
             raise UserError(
                 f"the model's keys and values have kernel_size = {kernel.shape[0]} and stride = {module.stride}, but "
                 "LiteRT files are written only for kernel_size = 1 and stride = 1. Use --to=onnx with one length."
             )
-        if module.groups == 1:
-            return parts.Affine(kernel=kernel[0], bias=bias)
-        return parts.GroupedAffine(kernel=kernel[0], bias=bias, groups=module.groups)
+        groups = zip(*(np.split(x, module.groups, axis=-1) for x in (kernel[0], bias)), strict=True)
+        maps = tuple(parts.Affine(kernel=float32(kernel), bias=bias) for kernel, bias in groups)
+        return maps[0] if len(maps) == 1 else Concat(parts=maps)
     if not isinstance(module, nn.Dense):
         raise _unknown(module)
     return parts.Affine(kernel=kernel.reshape(-1, bias.size), bias=bias)
@@ -71,14 +85,25 @@ def _affine(module: Any, params: Params) -> Any:
 def _norm(module: Any, params: Params) -> Any:
     scale = np.asarray(params["scale"])
     bias = np.asarray(params["bias"]) if "bias" in params else np.zeros_like(scale)
-    if isinstance(module, nn.LayerNorm):
-        return parts.GraphLayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
-    if isinstance(module, nn.NoNorm):
-        return parts.GraphNoNorm(scale=scale, bias=bias)
-    raise _unknown(module)
+    if not isinstance(module, nn.LayerNorm):
+        raise _unknown(module)
+    return parts.GraphLayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
+
+
+def _residual(part: Any, norm: Any, params: Params) -> tuple[Any, Any]:
+    """Return a part that computes an update, and the residual connection with the norm after it.
+
+    A NoNorm is folded into the part, and a ScaledResidual multiplies the residual by its scale.
+    """
+    if not isinstance(norm, nn.NoNorm):
+        return part, _norm(norm, params)
+    return scaled(part, params["scale"], params["bias"]), parts.ScaledResidual(scale=np.asarray(params["scale"]))
 
 
 def _embedding(module: Any, params: Params) -> GraphEmbedding:
+    table = {
+        name: np.asarray(params[name]["embedding"]) for name in ("word", "position", "token_type") if name in params
+    }
     transformation = None
     if isinstance(module.transformation, nn.Trigram):
         kernel_WED, bias = (np.asarray(params["transformation"][name]) for name in ("kernel", "bias"))
@@ -86,15 +111,22 @@ def _embedding(module: Any, params: Params) -> GraphEmbedding:
         transformation = GraphTrigram(dense=dense, mask_padding=module.transformation.mask_padding)
     elif module.transformation is not None:
         raise _unknown(module.transformation)
-    table = {
-        name: np.asarray(params[name]["embedding"]) for name in ("word", "position", "token_type") if name in params
-    }
+    folded = isinstance(module.norm, nn.NoNorm)
+    if folded:
+        scale, bias = (np.asarray(params["norm"][name], np.float64) for name in ("scale", "bias"))
+        if transformation is not None:
+            transformation = transformation.replace(dense=scaled(transformation.dense, scale))
+        else:
+            table["word"] = float32(table["word"] * scale)
+        table["position"] = float32(table["position"] * scale + bias)
+        if "token_type" in table:
+            table["token_type"] = float32(table["token_type"] * scale)
     return GraphEmbedding(
         word=table["word"],
         position=table.get("position"),
         token_type=table.get("token_type"),
         transformation=transformation,
-        norm=_norm(module.norm, params["norm"]),
+        norm=None if folded else _norm(module.norm, params["norm"]),
     )
 
 
@@ -122,87 +154,112 @@ def _layer(module: Any, params: Params) -> AnyGraphLayer:
     shared = module.attention_input if isinstance(module.attention_input, nn.SharedBottleneck) else None
     if shared is None and module.attention_input not in (nn.from_stream, nn.from_bottleneck):
         raise _unknown(module.attention_input)
-    numbered = range(len(module.feed_forward))
+    attention, attention_norm = _residual(
+        _attention(module.attention, params["attention"]), module.attention_norm, params["attention_norm"]
+    )
+    feed_forwards, feed_forward_norms = zip(
+        *(
+            _residual(_feed_forward(part, params[f"feed_forward_{i}"]), norm, params[f"feed_forward_norm_{i}"])
+            for i, (part, norm) in enumerate(zip(module.feed_forward, module.feed_forward_norm, strict=True))
+        ),
+        strict=True,
+    )
+    output, output_norm = _residual(_affine(module.output, params["output"]), module.output_norm, params["output_norm"])
     return GraphBottleneckLayer(
         bottleneck=_narrow(module.bottleneck, params["bottleneck"]),
         shared=None if shared is None else _narrow(shared, params["attention_input"]),
-        attention=_attention(module.attention, params["attention"], "source" if shared is None else "values"),
-        attention_norm=_norm(module.attention_norm, params["attention_norm"]),
-        feed_forwards=tuple(_feed_forward(module.feed_forward[i], params[f"feed_forward_{i}"]) for i in numbered),
-        feed_forward_norms=tuple(
-            _norm(module.feed_forward_norm[i], params[f"feed_forward_norm_{i}"]) for i in numbered
-        ),
-        output=_affine(module.output, params["output"]),
-        output_norm=_norm(module.output_norm, params["output_norm"]),
+        attention=attention,
+        attention_norm=attention_norm,
+        feed_forwards=feed_forwards,
+        feed_forward_norms=feed_forward_norms,
+        output=output,
+        output_norm=output_norm,
         inside=module.attention_input is nn.from_bottleneck,
     )
 
 
-def _narrow(module: Any, params: Params) -> parts.GraphBottleneck:
-    return parts.GraphBottleneck(dense=_affine(module.dense, params["dense"]), norm=_norm(module.norm, params["norm"]))
+def _narrow(module: Any, params: Params) -> Any:
+    dense = _affine(module.dense, params["dense"])
+    if isinstance(module.norm, nn.NoNorm):
+        return scaled(dense, params["norm"]["scale"], params["norm"]["bias"])
+    return parts.GraphBottleneck(dense=dense, norm=_norm(module.norm, params["norm"]))
 
 
-def _feed_forward(module: Any, params: Params) -> parts.GraphFeedForward:
+def _feed_forward(module: Any, params: Params) -> Any:
     if not isinstance(module, nn.FeedForward | nn.GatedFeedForward):
         raise _unknown(module)
-    return parts.GraphFeedForward(
-        intermediate=_affine(module.intermediate, params["intermediate"]),
-        gate=_affine(module.gate, params["gate"]) if isinstance(module, nn.GatedFeedForward) else None,
-        output=_affine(module.output, params["output"]),
-        activation=_activation(module.activation),
+    names = (
+        ("intermediate", "gate", "output") if isinstance(module, nn.GatedFeedForward) else ("intermediate", "output")
     )
+    maps = {name: _affine(getattr(module, name), params[name]) for name in names}
+    whole = parts.GraphFeedForward(**maps, activation=_activation(module.activation))
+    return _apart(maps, lambda group: whole.replace(**group)) or whole
 
 
-def _attention(module: Any, params: Params, values: str = "source") -> Attention:
+def _apart(maps: Mapping[str, Any], build: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return a Concat of build(dense maps of a group) for each group, or None unless `maps` have equally many groups.
+
+    This saves concatenations between maps.
+    """
+    if {type(one) for one in maps.values()} != {Concat} or len({len(one.parts) for one in maps.values()}) > 1:
+        return None
+    groups = zip(*(one.parts for one in maps.values()), strict=True)
+    return Concat(parts=tuple(build(dict(zip(maps, group, strict=True))) for group in groups))
+
+
+def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
     if not isinstance(module, nn.SelfAttention | nn.MixedAttention):
         raise _unknown(module)
-    projections = [
-        _projection(name, getattr(module, name), params[name], reads)
-        for name, reads in (("query", "source"), ("key", "source"), ("value", values))
-    ]
-    convolution = getattr(module, "convolution", None)
-    if convolution is not None:
-        convolution, more = _convolution(convolution, params["convolution"])
-        projections += more
-    heads_, size = module.query.features
-    rotary = isinstance(module, nn.RotaryAttention)
-    return Attention(
-        projections=tuple(projections),
+    heads, size = module.query.features
+    scale, rotary = float(size) ** -0.5, isinstance(module, nn.RotaryAttention)
+    maps = {
+        name: _affine(getattr(module, name), params[name], scale if name == "query" else 1.0)
+        for name in ("query", "key", "value")
+    }
+    convolution, convolved = None, {}
+    if getattr(module, "convolution", None) is not None:
+        convolution, convolved = _convolution(module.convolution, params["convolution"], scale)
+    whole = Attention(
+        **maps,
+        **convolved,
         convolution=convolution,
         output=_affine(module.output, params["output"]),
-        heads=int(heads_),
-        scale=float(size) ** -0.5,
+        heads=int(heads),
         theta=module.theta if rotary else None,
         reach=module.reach if rotary else None,
     )
+    groups = len(getattr(maps["query"], "parts", "1"))
+    if convolution is None and whole.heads % groups == 0:
+        by_group = _apart(maps, lambda group: whole.replace(**group, output=None, heads=whole.heads // groups))
+        return whole if by_group is None else AttentionSideBySide(parts=by_group.parts, output=whole.output)
+    return whole
 
 
-def _projection(name: str, module: Any, params: Params, reads: str = "source") -> Projection:
-    return Projection(map=_affine(module, params), name=name, reads=reads)
+def _convolution(module: Any, params: Params, scale: float) -> tuple[Dynamic | Fixed, dict[str, Any]]:
+    """Return the convolution heads of an attention and its maps "convolved" and "gate", if any.
 
-
-def _convolution(module: Any, params: Params) -> tuple[Dynamic | Fixed, Sequence[Projection]]:
+    scale: factor of the queries. ConvBERT multiplies them by the span key, whose map is divided by the factor.
+    """
     mask_padding = _WINDOWED[module.before_window]
     if isinstance(module, nn.FixedConvolution):
-        return Fixed(
-            separable=_separable(module.value, params["depthwise"], params["value"]), mask_padding=mask_padding
-        ), []
+        separable = _separable(module.value, params["depthwise"], params["value"])
+        return Fixed(separable=separable, mask_padding=mask_padding), {}
     if not isinstance(module, nn.SpanConvolution | nn.DynamicConvolution):
         raise _unknown(module)
-    projections, key = [_projection("convolved", module.value, params["value"])], None
+    maps, key = {"convolved": _affine(module.value, params["value"])}, None
     if isinstance(module, nn.DynamicConvolution):
-        projections.append(_projection("gate", module.gate, params["gate"]))
+        maps["gate"] = _affine(module.gate, params["gate"])
     else:
         span_key = params["span_key"]
-        key = _separable(module.span_key.pointwise, span_key["depthwise"], span_key["pointwise"])
+        key = _separable(module.span_key.pointwise, span_key["depthwise"], span_key["pointwise"], 1 / scale)
     generator, window = module.kernel_generator, module.kernel_generator.features[-1]
     kernels = _affine(generator, params["kernel_generator"])
-    return Dynamic(span_key=key, generator=kernels, window=window, mask_padding=mask_padding), projections
+    return Dynamic(span_key=key, generator=kernels, window=window, mask_padding=mask_padding), maps
 
 
-def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params) -> SeparableMap:
+def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params, factor: float = 1.0) -> SeparableMap:
     kernel = np.asarray(depthwise_params["kernel"])
-    return SeparableMap(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params))
+    return SeparableMap(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params, factor))
 
 
 def _activation(function: Callable) -> Callable:
@@ -213,7 +270,7 @@ def _activation(function: Callable) -> Callable:
 
 def _unknown(module: Any) -> TypeError:
     name = getattr(module, "__name__", type(module).__name__)
-    return TypeError(f"the export graph has no counterpart of {name}. {_ADVICE}")
+    return TypeError(f"the export graph has no counterpart of {name}. Add one to bertzoo/export/graph/from_model.py.")
 
 
 _LAYERS = GraphLayers(affine=_affine, linear=parts.Affine, norm=_norm, activation=_activation)

@@ -1,6 +1,6 @@
 """The export graph of a model and its layers, without a batch axis; nn/__init__.py defines the dimension letters.
 
-Every layer is a pytree of float32 arrays with a pure `__call__`, so a rewrite of the graph maps pytrees to pytrees.
+Every layer is a pytree of float32 arrays with a pure `__call__`.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from bertzoo.heads.base import TYPES
 from bertzoo.nn.attention import MASKED_SCORE
 from bertzoo.nn.modern import block_size, join_neighbours, near_in_blocks, rotate, split_blocks
 
-Array = Any  # a numpy array while the graph is rewritten, a JAX array while it is traced
+Array = Any  # a numpy array while the graph is built, a JAX array while it is traced
 
 
 class Map(Protocol):
@@ -49,33 +49,9 @@ class Affine(struct.PyTreeNode):
 
     kernel: Array
     bias: Array
-    groups: int = struct.field(pytree_node=False, default=1)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return x @ self.kernel + self.bias
-
-
-class GroupedAffine(struct.PyTreeNode):
-    """Dense layer in G groups, (L,I) -> (L,O), kernel (I/G,O).
-
-    Group g maps input columns [g·I/G, (g+1)·I/G) to output columns [g·O/G, (g+1)·O/G).
-    """
-
-    kernel: Array
-    bias: Array
-    groups: int = struct.field(pytree_node=False)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        image = x[None, None]  # runtimes support groups only in two-dimensional convolutions
-        y = jax.lax.conv_general_dilated(
-            image,
-            self.kernel[None, None],
-            window_strides=(1, 1),
-            padding="VALID",
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            feature_group_count=self.groups,
-        )
-        return (y + self.bias).reshape(y.shape[2:])  # the converter fuses a sum right after a convolution
 
 
 class Concat(struct.PyTreeNode):
@@ -89,13 +65,18 @@ class Concat(struct.PyTreeNode):
 
 
 def float32(x: Any) -> np.ndarray:
-    """Convert an array, such as a rewrite's float64 result, to contiguous float32."""
+    """Convert an array, such as a float64 product, to contiguous float32."""
     return np.ascontiguousarray(x, np.float32)
 
 
 def scaled(part: Any, factor: Any, shift: Any = 0.0) -> Any:
-    """Return the affine map x -> part(x) · factor + shift. factor, shift: arrays (O) or numbers."""
-    factor = np.asarray(factor, np.float64)
+    """Multiply the output of a map, a feed-forward or an attention by `factor` (D), and add `shift` (D)."""
+    if isinstance(part, Concat):
+        factors, shifts = (np.split(x, len(part.parts)) for x in np.broadcast_arrays(factor, shift))
+        return part.replace(parts=tuple(map(scaled, part.parts, factors, shifts)))
+    if hasattr(part, "output"):
+        return part.replace(output=scaled(part.output, factor, shift))
+    factor, shift = (np.asarray(x, np.float64) for x in (factor, shift))
     return part.replace(kernel=float32(part.kernel * factor), bias=float32(part.bias * factor + shift))
 
 
@@ -116,20 +97,6 @@ class GraphLayerNorm(struct.PyTreeNode):
         return self(x + update)
 
 
-class GraphNoNorm(struct.PyTreeNode):
-    """MobileBERT's NoNorm, (..., D) -> (..., D): x · scale + bias."""
-
-    scale: Array
-    bias: Array
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return x * self.scale + self.bias
-
-    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return the norm of x + update."""
-        return self(x + update)
-
-
 class Residual(struct.PyTreeNode):
     """A residual connection without a norm, x + update."""
 
@@ -139,7 +106,7 @@ class Residual(struct.PyTreeNode):
 
 
 class ScaledResidual(struct.PyTreeNode):
-    """Residual connection x · scale + update, in place of a NoNorm whose scale and bias are already in `update`."""
+    """Residual connection x · scale + update, for a NoNorm whose scale and bias are already in `update`."""
 
     scale: Array
 
@@ -163,14 +130,10 @@ class ScaledUpdate(struct.PyTreeNode):
         return self.norm.join(x, jax.lax.optimization_barrier(update) * self.scale)
 
 
-def update_scale(x: jax.Array, axis: int) -> jax.Array:
-    """Return 127 times the step of the finest int8 grid that has zero point 0 and holds x; `axis` is reduced."""
-    return jnp.max(jnp.maximum(x, x * (-127 / 128)), axis=axis)
-
-
 class MeasuredUpdate(struct.PyTreeNode):
-    """Residual connection norm.join(x, update) that passes the update's `update_scale` (D) to `note`.
+    """Residual connection norm.join(x, update) that passes a scale of each of the update's channels (D) to `note`.
 
+    The scale is 127 times the step of the finest int8 grid that has zero point 0 and holds the channel.
     place: the first argument of `note`, which identifies the part that computes the update.
     """
 
@@ -180,7 +143,7 @@ class MeasuredUpdate(struct.PyTreeNode):
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
         """Return norm.join(x, update)."""
-        self.note(self.place, update_scale(update, axis=0))
+        self.note(self.place, jnp.max(jnp.maximum(update, update * (-127 / 128)), axis=0))
         return self.norm.join(x, update)
 
 
@@ -207,36 +170,6 @@ class GraphFeedForward(struct.PyTreeNode):
         return self.output(inner if self.gate is None else inner * self.gate(x))
 
 
-class Projection(struct.PyTreeNode):
-    """A linear map in an Attention.
-
-    name: what it computes: "query", "key", "value", "convolved" or "gate".
-    reads: its input, one of the four arrays "source", "values", "first" and "near" that Attention explains.
-    """
-
-    map: Any  # Affine, GroupedAffine or Concat
-    name: str = struct.field(pytree_node=False)
-    reads: str = struct.field(pytree_node=False)
-
-
-def split_heads(x_LO: jax.Array, heads: int) -> jax.Array:
-    """Split the columns into heads: (L,H·K) -> (H,L,K)."""
-    return x_LO.reshape(len(x_LO), heads, -1).transpose(1, 0, 2)
-
-
-def depthwise(x_LC: jax.Array, kernel_WC: Array, rows: int) -> jax.Array:
-    """Convolve each of C channels with zero padding, (L,C) -> (R,C); compute only the first R = `rows` output rows."""
-    window, channels = kernel_WC.shape
-    return jax.lax.conv_general_dilated(
-        _padded(x_LC, window, rows)[None, None],
-        kernel_WC[None, :, None],
-        window_strides=(1, 1),
-        padding="VALID",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        feature_group_count=channels,
-    )[0, 0]
-
-
 def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
     """Return the input from which a convolution without padding computes `rows` output rows.
 
@@ -253,7 +186,16 @@ class SeparableMap(struct.PyTreeNode):
     pointwise: Map
 
     def __call__(self, x_LD: jax.Array, rows: int) -> jax.Array:
-        return self.pointwise(depthwise(x_LD, self.depthwise, rows))
+        window, channels = self.depthwise.shape
+        convolved_RD = jax.lax.conv_general_dilated(
+            _padded(x_LD, window, rows)[None, None],
+            self.depthwise[None, :, None],
+            window_strides=(1, 1),
+            padding="VALID",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=channels,
+        )[0, 0]
+        return self.pointwise(convolved_RD)
 
 
 class Dynamic(struct.PyTreeNode):
@@ -270,7 +212,7 @@ class Dynamic(struct.PyTreeNode):
     def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
         """Return (R,H,J), J channels per head.
 
-        projected: has "query", "convolved" and, if `span_key` is None, "gate".
+        projected: what the Attention's maps return, by their names.
         """
         rows, value_LC = len(projected["query"]), projected["convolved"]
         if self.span_key is None:
@@ -305,38 +247,46 @@ def _zeroed(x_LC: jax.Array, mask_L: jax.Array, mask_padding: bool) -> jax.Array
     return x_LC * mask_L[: len(x_LC), None] if mask_padding else x_LC
 
 
-class Attention(struct.PyTreeNode):
+class Attention(struct.PyTreeNode, kw_only=True):
     """Multi-head attention, optionally with convolution heads, for the first R = `rows` tokens.
 
-    A call maps source_LD and values_LI to (R,D): output([softmax(scale · qkᵀ + masked_M) · v, convolved heads]).
+    A call maps source_LD and values_LI to (R,D): output([softmax(qkᵀ + masked_M) · v, convolved heads]).
     masked_M is 0 at tokens and a large negative number at padding.
 
-    projections: each reads one of four arrays: "source", "values", "first" (the first R rows of the source) or "near"
-    (the first R rows of the source and the rows behind these that a convolution window reaches).
+    query: includes the factor 1/√K, for keys of size K.
+    convolved, gate: values that the convolution heads convolve, and their gate, if any.
     output: None returns the concatenated heads.
-    scale: factor of qkᵀ; 1 if the linear map of the queries already includes this factor.
     theta, reach: as in nn.RotaryAttention; theta is None without rotary positions.
     """
 
-    projections: tuple[Projection, ...]
-    convolution: Any
+    query: Map
+    key: Map
+    value: Map
+    convolved: Map | None = None
+    gate: Map | None = None
+    convolution: Dynamic | Fixed | None
     output: Map | None
     heads: int = struct.field(pytree_node=False)
-    scale: float = struct.field(pytree_node=False)
     theta: float | None = struct.field(pytree_node=False, default=None)
     reach: int | None = struct.field(pytree_node=False, default=None)
 
     def __call__(
         self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
     ) -> jax.Array:
+        # A convolution window reaches behind the tokens to compute.
         near = rows + (self.convolution.window // 2 if self.convolution is not None else 0)
-        read = {"source": source_LD, "values": values_LI, "first": source_LD[:rows], "near": source_LD[:near]}
-        projected = {one.name: one.map(read[one.reads]) for one in self.projections}
-        query, key, value = (split_heads(projected[name], self.heads) for name in ("query", "key", "value"))
-        if self.scale != 1.0:
-            query = query * self.scale
+        first_RD, near_XD = source_LD[:rows], source_LD[:near]
+        read = {"query": first_RD, "key": source_LD, "value": values_LI, "convolved": near_XD, "gate": near_XD}
+        projected = {name: part(x) for name, x in read.items() if (part := getattr(self, name)) is not None}
+        query, key, value = (
+            projected[name].reshape(len(projected[name]), self.heads, -1).transpose(1, 0, 2)
+            for name in ("query", "key", "value")
+        )
         if self.theta is not None:
-            query, key = (_rotated(x, self.theta) for x in (query, key))
+            query, key = (
+                rotate(x.transpose(1, 0, 2)[None], jnp.arange(x.shape[1])[None], self.theta)[0].transpose(1, 0, 2)
+                for x in (query, key)
+            )
         if self.reach is None or self.reach >= len(masked_M) - 1:
             scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key) + masked_M
             context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
@@ -374,12 +324,6 @@ def _attend_near(
     sees_NR1 = 1 - jnp.max(hidden_NRX, axis=-1, keepdims=True) / MASKED_SCORE  # 1, or 0 if padding sees only padding
     context_HNRJ = context_HNRJ * sees_NR1
     return context_HNRJ.reshape(len(context_HNRJ), -1, context_HNRJ.shape[-1])[:, :rows].transpose(1, 0, 2)
-
-
-def _rotated(x_HLK: jax.Array, theta: float) -> jax.Array:
-    """Return nn.modern.rotate of the rows (H,L,K), whose positions are 0 to L - 1."""
-    places_1L = jnp.arange(x_HLK.shape[1])[None]
-    return rotate(x_HLK.transpose(1, 0, 2)[None], places_1L, theta)[0].transpose(1, 0, 2)
 
 
 class AttentionSideBySide(struct.PyTreeNode):
@@ -542,8 +486,9 @@ class Graph(struct.PyTreeNode):
         masked_M = (1.0 - mask_L) * MASKED_SCORE
         for layer in self.layers:
             x_LD = layer(x_LD, masked_M, mask_L)
-        return self.head(x_LD, self._pooled, mask_L, self.embedding.word, inputs)
 
-    def _pooled(self, x_LD: jax.Array) -> jax.Array:
-        """Return the pooled state of the first token, (1,D)."""
-        return x_LD[:1] if self.pooler is None else jnp.tanh(self.pooler(x_LD[:1]))
+        def pooled(x_LD: jax.Array) -> jax.Array:
+            """Return the pooled state of the first token, (1,D)."""
+            return x_LD[:1] if self.pooler is None else jnp.tanh(self.pooler(x_LD[:1]))
+
+        return self.head(x_LD, pooled, mask_L, self.embedding.word, inputs)

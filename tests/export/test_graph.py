@@ -1,8 +1,7 @@
-"""The export graph equals the training graph before and after each rewrite, and each rewrite changes it."""
+"""The export graph equals the training graph, with fewer operations, also after `scale_updates`."""
 
 import functools
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,9 +12,10 @@ from tiers import quick
 from zoo import CASES, WINDOWED, inputs, pretrained
 
 from bertzoo.core.errors import UserError
-from bertzoo.export.graph import layers, rewrites
+from bertzoo.export.graph import layers
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.updates import scale_updates
 from bertzoo.heads import SentenceEmbedding, SequenceClassification
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
 from bertzoo.nn.flops import inner_jaxprs, matmul_flops
@@ -78,55 +78,23 @@ def assert_equal(graph: Any, name: str) -> None:
             assert error <= 1e-5 * scale, f"{key}: off by {error:.2e}, largest value {scale:.2e}"
 
 
-@pytest.mark.slow  # the rewritten graph, which exports use, begins with this one
-@pytest.mark.parametrize("name", CASES)
+EACH_KIND = ("albert", "convbert-span", "convbert-joint-span", "mobilebert", "schubert", "bottleneck-mixed-grouped")
+
+
+@pytest.mark.parametrize("name", quick(EVERY, *EACH_KIND, "squeezebert"))
 def test_the_graph_equals_the_model(name: str) -> None:
     plain, graph = graphs(name)
     assert graph.inputs == plain.inputs
     assert_equal(graph, name)
 
 
-EACH_KIND = ("albert", "convbert-span", "convbert-joint-span", "mobilebert", "schubert", "bottleneck-mixed-grouped")
-
-
-@pytest.mark.parametrize("name", quick(EVERY, *EACH_KIND, "squeezebert"))
-def test_the_rewritten_graph_equals_the_model(name: str) -> None:
-    assert_equal(rewrites.optimised(graphs(name)[1]), name)
-
-
-ATTENDING = ["bert", "modernbert-mixed", "squeezebert", "convbert-span", "convbert-dynamic", "bottleneck-mixed-grouped"]
-REWRITES: dict[Callable, list[str]] = {
-    rewrites.fold_scale: [*ATTENDING, "mobilebert", "schubert"],
-    rewrites.fold_no_norm: [name for name, (model, _) in CASES.items() if getattr(model, "norm", "") == "no_norm"],
-    rewrites.first_token: [name for name, (_, head) in EVERY.items() if getattr(head, "pooling", "") == "first"],
-    rewrites.keep_groups_apart: [
-        "squeezebert",
-        "convbert-span",
-        "bottleneck-grouped",
-        "bottleneck-mixed-grouped",
-        "modernbert-grouped",
-    ],
-}
-
-
-ALONE = [(rewrite, name) for rewrite, names in REWRITES.items() for name in names]
-
-
-@pytest.mark.parametrize(
-    ("rewrite", "name"),
-    quick(ALONE, *(pair for pair in ALONE if pair[1] in ("squeezebert", "mobilebert", "convbert-span"))),
-)
-def test_each_rewrite_alone(rewrite: Callable, name: str) -> None:
-    _, graph = graphs(name)
-    changed = rewrite(graph)
-    assert jax.tree.structure(changed) != jax.tree.structure(graph), "it changes nothing"
-    assert_equal(changed, name)
-
-
 def operations(graph: Any) -> Counter[str]:
     """Counts of the operations that an output needs."""
-    row = given(graph)[0]
-    jaxpr = jax.make_jaxpr(lambda graph, row: graph(**row))(graph, row).jaxpr
+    return _operations(lambda graph, row: graph(**row), graph, given(graph)[0])
+
+
+def _operations(function: Any, *arguments: Any) -> Counter[str]:
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
     alive, _ = jax.interpreters.partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     return _count(alive)
 
@@ -143,38 +111,32 @@ def flops(graph: Any) -> int:
     return matmul_flops(lambda graph, row: graph(**row), graph, given(graph)[0])
 
 
-def difference(rewrite: Callable, name: str) -> tuple[Counter[str], Counter[str]]:
-    """Counts of operations removed and added."""
+@pytest.mark.parametrize(
+    ("name", "width", "products"),
+    # Masked inputs, masked values, span key times query, and a window of 5.
+    [("bert", 24, 0), ("mobilebert", 12, 0), ("squeezebert", 24, 0), ("convbert-span", 24, 8)],
+)
+def test_the_map_of_the_queries_has_the_scale(name: str, width: int, products: int) -> None:
     _, graph = graphs(name)
-    before, after = operations(graph), operations(rewrite(graph))
-    return before - after, after - before
-
-
-@pytest.mark.parametrize("name", ["bert", "mobilebert", "squeezebert", "convbert-span"])
-def test_folding_the_scale_removes_its_products(name: str) -> None:
-    gone, new = difference(rewrites.fold_scale, name)
-    assert gone == {"mul": 2} and not new  # one in each layer
+    x_LI, values_LD, mask_L = np.ones((11, width)), np.ones((11, 24)), np.ones(11)
+    attend = functools.partial(graph.layers[0].attention, rows=11)
+    assert _operations(attend, x_LI, values_LD, mask_L, mask_L)["mul"] == products
 
 
 def test_a_folded_norm_leaves_the_scale_of_the_residual() -> None:
-    gone, new = difference(rewrites.fold_no_norm, "mobilebert")
-    # In a layer two bottlenecks, and residuals after the attention, two feed-forwards and the output; one embedding.
-    assert (gone["mul"], gone["add"], new["mul"]) == (2 * 2 + 1, 2 * 6 + 1, 0)
+    counts = operations(graphs("mobilebert")[1])
+    # In a layer residuals after the attention, two feed-forwards and the output; the trigram's mask, the scores' mask.
+    assert counts["mul"] == 2 * 4 + 2
+    # In a layer 11 biases, 4 residuals and the scores' mask; 3 in the embedding, 1 in the head.
+    assert counts["add"] == 2 * (11 + 4 + 1) + 3 + 1
 
 
 def test_split_groups_are_dense_products() -> None:
-    gone, new = difference(rewrites.keep_groups_apart, "squeezebert")
-    # Query, key, value, the feed-forward's two maps; and two products of activations in each group of heads.
-    assert gone["conv_general_dilated"] == 2 * 5 and new["dot_general"] == 2 * (5 * 4 + 2 * 3)
+    counts = operations(graphs("squeezebert")[1])
+    # In each of 4 groups query, key, value, the feed-forward's two maps, and two products of activations.
+    assert counts["conv_general_dilated"] == 0 and counts["dot_general"] == 2 * (4 * (5 + 2) + 1) + 1
     # Only heads and the feed-forward's outputs are concatenated.
-    assert new["concatenate"] == 2 * 2
-
-
-@pytest.mark.parametrize("name", ["squeezebert-classifier", "mobilebert"])
-def test_optimised_applies_every_rewrite(name: str) -> None:
-    _, graph = graphs(name)
-    faster = functools.reduce(lambda rewritten, rewrite: rewrite(rewritten), REWRITES, graph)
-    assert operations(rewrites.optimised(graph)) == operations(faster)
+    assert counts["concatenate"] == 2 * 2
 
 
 def test_the_mask_is_built_once() -> None:
@@ -196,7 +158,8 @@ def test_the_last_layer_computes_one_position(model: Any, head: str) -> None:
     """Counted by hand: the operations of L - 1 positions of the last layer."""
     module, params = pretrained(model, CLASSES if head == "classifier" else EMBEDDING).module()
     graph = build_graph(module, params)
-    saved = flops(graph) - flops(rewrites.first_token(graph))
+    last = graph.layers[-1]
+    saved = flops(graph.replace(layers=(*graph.layers[:-1], last.replace(first=False)))) - flops(graph)
     length, width, size = 11, model.hidden_size, model.feed_forward_size
     groups = 4 if model.kind == "squeezebert" else 1
     inner = getattr(model, "bottleneck_size", width)
@@ -215,15 +178,8 @@ def test_the_last_layer_computes_one_position(model: Any, head: str) -> None:
 
 def test_a_head_that_reads_every_token_keeps_the_last_layer_whole() -> None:
     for name in ("squeezebert", "convbert-dynamic", "convbert-joint-span", "schubert", "bert", "electra-discriminator"):
-        _, graph = graphs(name)
-        assert rewrites.first_token(graph) is graph
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_the_pooled_first_token(name: str) -> None:
-    graph = rewrites.optimised(graphs(name)[1])
-    assert graph.layers[-1].first
-    assert_equal(graph, name)
+        assert not graphs(name)[1].layers[-1].first
+    assert all(graphs(name)[1].layers[-1].first for name in FIRST)
 
 
 UPDATES = {
@@ -238,8 +194,8 @@ UPDATES = {
 @pytest.mark.parametrize("name", quick(UPDATES, next(iter(UPDATES))))
 def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the rows, a channel's steps of 1/127 reach 127 or -128 and no more; its factor makes the graph the model."""
-    graph, scales = rewrites.optimised(graphs(name)[1]), []
-    scaled = rewrites.scale_updates(graph, [{key: x[None] for key, x in row.items()} for row in given(graph)])
+    (_, graph), scales = graphs(name), []
+    scaled = scale_updates(graph, [{key: x[None] for key, x in row.items()} for row in given(graph)])
     assert_equal(scaled, name)
 
     @jax.jit
@@ -274,7 +230,7 @@ def test_a_channel_has_a_least_scale() -> None:
     pairs = zip(graph.layers, quiet, strict=True)
     rewritten = [layer.replace(feed_forward=layer.feed_forward.replace(output=one)) for layer, one in pairs]
     row = {key: x[None] for key, x in given(graph)[0].items()}
-    scaled = rewrites.scale_updates(graph.replace(layers=tuple(rewritten)), [row])
+    scaled = scale_updates(graph.replace(layers=tuple(rewritten)), [row])
     first, second = (layer.feed_forward_norm.scale for layer in scaled.layers)
     assert (first == 1).all() and second[3] == 1
     np.testing.assert_allclose(np.delete(second, 3), 1e-6)
@@ -282,8 +238,7 @@ def test_a_channel_has_a_least_scale() -> None:
 
 def test_shared_layers_stay_shared() -> None:
     _, graph = graphs("albert")
-    layers = rewrites.optimised(graph).layers
-    assert len(layers) == 3 and len({id(layer) for layer in layers}) == 1
+    assert len(graph.layers) == 3 and len({id(layer) for layer in graph.layers}) == 1
 
 
 def test_ids_outside_a_table_read_its_first_or_last_row() -> None:
