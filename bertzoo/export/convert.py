@@ -187,6 +187,10 @@ def write_file(
         examples = None if tokenizer is None else golden.golden_rows(run, reference, tokenizer, lengths)
         examples = examples and [row for row in examples if target.pairs or len(row["texts"]) == 1]
         facts |= target.prove(file, run, pretrained, lengths)
+    decoding = {}  # settings that choose answers from a span head's outputs
+    if pretrained.head.form == "question":
+        options, nulls = noted_options(pretrained.source, pretrained.head)
+        decoding = {"decoding": config.plain(options.decoding(nulls))}
     description = {
         "bertzoo": __version__,
         "format": target.name,
@@ -201,7 +205,7 @@ def write_file(
         "model": config.plain(pretrained.model),
         "head": config.plain(pretrained.head),
         **({} if tokenizer is None else {"tokenizer": _describe_tokenizer(tokenizer)}),
-        **_decoding(pretrained),
+        **decoding,
         "source": _origin(pretrained),
         "inputs": {name: "int32" for name in reference.inputs},
         "sentences": "random ids" if tokenizer is None else list(verify.TEXT),
@@ -257,14 +261,6 @@ def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     return facts | {"normalization": tokenizer.config.normalization, **limits, "specials": specials}
 
 
-def _decoding(pretrained: Pretrained) -> dict[str, Any]:
-    """Return the settings that choose answers from a span head's outputs; empty for other heads."""
-    if pretrained.head.form != "question":
-        return {}
-    options, nulls = noted_options(pretrained.source, pretrained.head)
-    return {"decoding": config.plain(options.decoding(nulls))}
-
-
 def _calibration_texts(options: ExportOptions) -> tuple[str, ...]:
     """Return the lines of --calibration, or none without it; raises UserError if the file has no usable texts."""
     if (file := options.calibration) is None:
@@ -294,8 +290,13 @@ def check_text_model(to: str, pretrained: Pretrained) -> None:
     problem = _problem(to, pretrained)
     if problem:
         raise UserError(f"--to={to}: {problem}. Use --to={TEXT_FORMATS[to]}, and tokenise in the app.")
-    if to == "mediapipe":
-        _check_labels(getattr(pretrained.head, "labels", ()))
+    labels = getattr(pretrained.head, "labels", ()) if to == "mediapipe" else ()
+    for place, label in enumerate(labels):
+        if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
+            raise UserError(
+                f"--to=mediapipe: the label {label!r}, at index {place}, is empty, has a line break or "
+                "NUL byte, or occurs twice, but MediaPipe needs a line for each label. Rename it in the model's config."
+            )
 
 
 def _problem(to: str, pretrained: Pretrained) -> str:
@@ -316,13 +317,3 @@ def _problem(to: str, pretrained: Pretrained) -> str:
     if (task in GLUE and GLUE[task].pair) or pretrained.source.get("own", {}).get("text_b"):
         return "the model's task has pairs of texts, but MediaPipe takes one text"
     return "" if tokenizer.lowercase else "MediaPipe lower-cases every text, but this tokenizer keeps upper case"
-
-
-def _check_labels(labels: Sequence[str]) -> None:
-    """Raise UserError for labels that labels.txt cannot hold as one line each, or that are equal."""
-    for place, label in enumerate(labels):
-        if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
-            raise UserError(
-                f"--to=mediapipe: the label {label!r}, at index {place}, is empty, has a line break or "
-                "NUL byte, or occurs twice, but MediaPipe needs a line for each label. Rename it in the model's config."
-            )

@@ -81,14 +81,14 @@ def targets(python: Path) -> dict[str, Target]:
         ),
         Target(
             name="mediapipe",
-            check=mediapipe.check_packages,
+            check=partial(check_installed, "--to=mediapipe", (*write.PACKAGES, "mediapipe"), "mediapipe"),
             check_runtime=partial(check_installed, "a .tflite file", ("ai_edge_litert",), "litert"),
             lengths=lengths.resolve_lengths,  # one, by ExportOptions
-            make=_mediapipe,
+            make=_litert,
             load=runtimes.LiteRT,
             pairs=False,
             reference=lambda model, graph: TaskGraph(graph=graph, function=model.head.probabilities),
-            prove=_mediapipe_task,
+            prove=lambda file, run, model, sizes: {"mediapipe": mediapipe.check_task(file, run, model, sizes[0])},
         ),
         Target(
             name="onnx",
@@ -104,8 +104,10 @@ def targets(python: Path) -> dict[str, Target]:
             check_runtime=partial(check_installed, "a .onnx file that takes texts", ("onnx", "onnxruntime"), "onnx"),
             lengths=lengths.text_lengths,
             make=partial(_onnx, onnx_text.onnx_text),
-            load=onnx_text.load_ids,
-            prove=_onnx_text,
+            load=lambda file, threads: runtimes.Onnx(onnx_text.split(file)[1], threads),
+            prove=lambda file, run, model, sizes: {
+                "text": onnx_text.check_texts(file, run, model, sizes, _row_span(model, sizes)[-1])
+            },
         ),
         Target(
             name="executorch",
@@ -129,32 +131,9 @@ def flops_by_signature(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
     return {write.signature(length): flops(graph, length) for length in lengths}
 
 
-def _litert(pretrained: Pretrained, reference: TrainingGraph, settings: FileSettings, file: Path) -> dict[str, Any]:
-    content, facts = _litert_content(pretrained, reference, settings, reference)
-    file.write_bytes(content)
-    return facts
-
-
-def _mediapipe(pretrained: Pretrained, reference: TaskGraph, settings: FileSettings, file: Path) -> dict[str, Any]:
-    content, facts = _litert_content(pretrained, reference.graph, settings, reference)
-    assert pretrained.tokenizer is not None
-    labels = getattr(pretrained.head, "labels", ())
-    file.write_bytes(mediapipe.packed(content, pretrained.tokenizer, labels))
-    return facts
-
-
-def _mediapipe_task(file: Path, run: Runner, pretrained: Pretrained, lengths: Sequence[int]) -> dict[str, Any]:
-    return {"mediapipe": mediapipe.check_task(file, run, pretrained, lengths[0])}
-
-
-def _onnx_text(file: Path, run: Runner, pretrained: Pretrained, sizes: Sequence[int]) -> dict[str, Any]:
-    return {"text": onnx_text.check_texts(file, run, pretrained, sizes, _row_span(pretrained, sizes)[-1])}
-
-
-def _litert_content(
-    pretrained: Pretrained, training: TrainingGraph, settings: FileSettings, reference: Any
-) -> tuple[bytes, dict[str, Any]]:
-    """Return a LiteRT file and entries of its metadata JSON. reference: `training`, or a TaskGraph around it."""
+def _litert(pretrained: Pretrained, reference: Any, settings: FileSettings, file: Path) -> dict[str, Any]:
+    """Write a LiteRT file. reference: the training graph or, for MediaPipe, a TaskGraph around it."""
+    training = reference.graph if isinstance(reference, TaskGraph) else reference
     graph: Any = build_graph(training.model, training.params)
     calibration = {}
     if settings.precision == "int8-static":
@@ -169,10 +148,14 @@ def _litert_content(
     if reference is not training:
         graph = reference.replace(graph=graph)
     content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)
-    return content, {
+    facts = {"operators": flatbuffer.operators(content), "ports": flatbuffer.ports(content)}
+    if reference is not training:
+        assert pretrained.tokenizer is not None
+        content = mediapipe.packed(content, pretrained.tokenizer, getattr(pretrained.head, "labels", ()))
+    file.write_bytes(content)
+    return {
         **({"calibration": len(settings.calibration)} if settings.calibration else {}),
-        "operators": flatbuffer.operators(content),
-        "ports": flatbuffer.ports(content),
+        **facts,
         "flops": flops_by_signature(graph, settings.lengths),
     }
 

@@ -244,7 +244,7 @@ def test_the_json_lists_the_texts_with_other_tokens(text_file: Path) -> None:
 
 
 def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Path) -> None:
-    source, run = load_model.read_model(text_file.parent / "model"), onnx_text.load_ids(text_file)
+    source, run = load_model.read_model(text_file.parent / "model"), runtimes.Onnx(onnx_text.split(text_file)[1])
     assert isinstance(source.tokenizer, WordPieceTokenizer)
     entries = [source.tokenizer.token(index) for index in range(source.tokenizer.vocab_size)]
     cased = WordPieceTokenizer(dataclasses.replace(source.tokenizer.config, lowercase=False), entries, "test")

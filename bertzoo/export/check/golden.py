@@ -3,7 +3,7 @@
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -41,14 +41,6 @@ TRICKY = (
 )
 _LEAST = 3  # every length gets at least this many texts
 _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
-
-
-class Difference(NamedTuple):
-    """A text that a file's tokenizer splits differently from bertzoo's, and both lists of tokens."""
-
-    text: str
-    ours: tuple[str, ...]
-    theirs: tuple[str, ...]
 
 
 def golden_rows(
@@ -210,18 +202,19 @@ def token_differences(
     for texts, ids in zip([*plain, *tricky, *tricky], theirs, strict=True):
         ours, _ = cut_texts(tokenizer, texts, length)
         sides = [tuple(map(tokenizer.token, side)) for side in (ours, ids)]
-        differences.append(None if np.array_equal(ours, ids) else Difference(" ".join(texts), *sides))
+        same = np.array_equal(ours, ids)
+        differences.append(None if same else {"text": " ".join(texts), "ours": sides[0], "theirs": sides[1]})
     first, second = len(plain), len(plain) + len(tricky)
     if wrong := [one for one in differences[:first] if one]:
-        sides = (" ".join(side[:32]) for side in (wrong[0].theirs, wrong[0].ours))
+        sides = (" ".join(wrong[0][side][:32]) for side in ("theirs", "ours"))
         raise ExportFailed(
-            f"{runtime} tokenises plain English differently from bertzoo: {wrong[0].text[:80]!r} becomes "
+            f"{runtime} tokenises plain English differently from bertzoo: {wrong[0]['text'][:80]!r} becomes "
             f"{', not '.join(sides)}. Tokenise in the app, and use another --to."
         )
     return {
         "tricky": len(tricky),
-        "differences": [one._asdict() for one in differences[first:second] if one],
-        "prepared_differences": [one._asdict() for one in differences[second:] if one],
+        "differences": [one for one in differences[first:second] if one],
+        "prepared_differences": [one for one in differences[second:] if one],
     }
 
 

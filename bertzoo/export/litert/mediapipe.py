@@ -26,9 +26,8 @@ from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.export.check import golden
-from bertzoo.export.failure import ExportFailed, check_installed
+from bertzoo.export.failure import ExportFailed
 from bertzoo.export.litert import flatbuffer, write
-from bertzoo.export.litert.write import PACKAGES
 from bertzoo.runs.runner import Runner
 
 PROCESS = Path(__file__).with_name("mediapipe_process.py")
@@ -37,14 +36,6 @@ NAMES = {"input_ids": "ids", "token_type_ids": "segment_ids", "attention_mask": 
 VOCABULARY, LABELS = "vocab.txt", "labels.txt"
 PARSER = "1.1.0"  # version of the metadata schema that first had BertTokenizerOptions
 TOLERANCE = 1e-3  # largest error of a task's results, as `golden.check_same` measures it
-
-
-def check_packages() -> dict[str, str]:
-    """Return the versions of the packages that write and run MediaPipe's files.
-
-    Raises UserError if one is not installed.
-    """
-    return check_installed("--to=mediapipe", (*PACKAGES, "mediapipe"), "mediapipe")
 
 
 def task_name(pretrained: Pretrained) -> str:

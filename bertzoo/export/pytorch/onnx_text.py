@@ -19,7 +19,7 @@ from bertzoo.export.check import golden
 from bertzoo.export.failure import REWRITE, tool_errors
 from bertzoo.export.pytorch import onnx_file
 from bertzoo.export.pytorch.onnx_file import Operators, Rows
-from bertzoo.export.runtimes import EXTENSIONS, Onnx, OnnxText
+from bertzoo.export.runtimes import EXTENSIONS, OnnxText
 from bertzoo.runs.runner import Runner
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", EXTENSIONS)
@@ -119,11 +119,6 @@ def split(file: Path) -> tuple[bytes, bytes]:
         outputs = [value.name for value in model.graph.output]
         parts = extract(["text"], inputs), extract(inputs, outputs)
         return parts[0].SerializeToString(), parts[1].SerializeToString()
-
-
-def load_ids(file: Path, threads: int = 1) -> Onnx:
-    """Open the model in an `onnx_text` file, which runs rows of ids."""
-    return Onnx(split(file)[1], threads)
 
 
 def check_texts(
