@@ -111,7 +111,12 @@ def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller
         origin=str(path),
         source=description["source"],
     )
-    lengths = _row_lengths(description)
+    if "lengths" in description:  # a range: its ends, and the multiples of MULTIPLE between them
+        shortest, longest = (description["lengths"][name] for name in ("shortest", "longest"))
+        between = range(-(-shortest // MULTIPLE) * MULTIPLE, longest, MULTIPLE)
+        lengths = tuple(sorted({shortest, *between, longest}))
+    else:
+        lengths = tuple(sorted(signature["length"] for signature in description["signatures"].values()))
     model = None
     if "masked_positions" not in tables.head.inputs:  # raises before the file loads
         model = evaluate.task_model(saved_model.with_options(path, pretrained))
@@ -176,14 +181,3 @@ def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple
         raise UserError(
             f"{document} is damaged, or of another version of bertzoo ({error}). Convert the model again."
         ) from error
-
-
-def _row_lengths(description: dict[str, Any]) -> tuple[int, ...]:
-    """Return the row lengths, in tokens, at which to run a file: those of its signatures.
-
-    If the file accepts a range of lengths, return the ends of the range and the multiples of MULTIPLE between them.
-    """
-    if "lengths" not in description:
-        return tuple(sorted(signature["length"] for signature in description["signatures"].values()))
-    shortest, longest = (description["lengths"][name] for name in ("shortest", "longest"))
-    return tuple(sorted({shortest, *range(-(-shortest // MULTIPLE) * MULTIPLE, longest, MULTIPLE), longest}))

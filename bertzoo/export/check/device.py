@@ -6,7 +6,7 @@ task).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -134,17 +134,16 @@ def _companion_row(row: Mapping[str, Any], ports: Mapping[str, Any]) -> Companio
     inputs = {name: np.asarray(row["inputs"][name], "<i4").reshape(shape) for name, _, shape in sides["inputs"]}
     shapes = {name: shape for name, _, shape in sides["outputs"]}
     outputs = row.get("outputs") or {"logits": row["logits"]}
-    arrays = {name: _expected_output(values, shapes[name]) for name, values in outputs.items()}
+    arrays: dict[str, Any] = {}
+    for name, values in outputs.items():
+        if not isinstance(values, dict):
+            arrays[name] = np.asarray(values, np.float64).reshape(shapes[name])[0]
+            continue
+        places, largest = np.asarray(values["likeliest"], np.int64), np.asarray(values["values"], np.float64)
+        if places.shape != largest.shape or not ((places >= 0) & (places < math.prod(shapes[name]))).all():
+            raise ValueError("an output has the indices of another")
+        arrays[name] = {"likeliest": places, "values": largest}
     return CompanionRow(row["signature"], inputs, arrays, row.get("label"))
-
-
-def _expected_output(values: Any, shape: Sequence[int]) -> Any:
-    if not isinstance(values, dict):
-        return np.asarray(values, np.float64).reshape(shape)[0]
-    places, largest = np.asarray(values["likeliest"], np.int64), np.asarray(values["values"], np.float64)
-    if places.shape != largest.shape or not ((places >= 0) & (places < math.prod(shape))).all():
-        raise ValueError("an output has the indices of another")
-    return {"likeliest": places, "values": largest}
 
 
 def pack(file: Path, folder: Path, examples: int | None = None) -> tuple[int, int]:

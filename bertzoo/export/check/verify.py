@@ -60,7 +60,6 @@ LOST: dict[Precision, float] = {
     "int4-dynamic": 3.0,
 }
 EXAMPLES = 3
-_STEP_COSINE = 0.9995  # of int8 vectors that differ by a step in each number, and whose numbers average 30 steps
 _ADVICE = "Convert with another --precision or --to."
 SHARES = (1.0, 0.75, 0.5, 0.25)  # shares of a row that tokens fill; the rest is padding
 
@@ -140,12 +139,20 @@ def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length:
     rows = []
     for index, share in enumerate(SHARES):
         count = max(3, round(share * length))
-        ids = _ids(tokenizer, count - 2, index, reference.model.embedding.word.rows)
-        first, last = (1, 2) if tokenizer is None else (tokenizer.specials.cls, tokenizer.specials.sep)
-        whole = np.concatenate([[first], ids, [last], np.zeros(length - count, np.int64)])
+        if tokenizer is None:
+            entries = reference.model.embedding.word.rows
+            ids = np.random.default_rng((index, count - 2)).integers(0, entries, count - 2)
+            first, last, pad = 1, 2, 0
+        else:
+            ids = np.concatenate(tokenizer.encode_batch([*TEXT[index:], *TEXT[:index]]))
+            if not len(ids):
+                raise ExportFailed(
+                    "the tokenizer finds no tokens in English text, so the file cannot be verified. Use another "
+                    "tokenizer."
+                )
+            first, last, pad = tokenizer.specials.cls, tokenizer.specials.sep, tokenizer.specials.pad
+        whole = np.concatenate([[first], np.resize(ids, count - 2), [last], np.full(length - count, pad)])
         tokens = np.arange(length) < count
-        if tokenizer is not None:
-            whole[~tokens] = tokenizer.specials.pad
         blank = 1 + index % (count - 2)
         row = {
             "input_ids": whole,
@@ -159,17 +166,6 @@ def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length:
     return rows
 
 
-def _ids(tokenizer: Tokenizer | None, count: int, start: int, entries: int) -> np.ndarray:
-    if tokenizer is None:
-        return np.random.default_rng((start, count)).integers(0, entries, count)
-    text = np.concatenate(tokenizer.encode_batch([*TEXT[start:], *TEXT[:start]]))
-    if not len(text):
-        raise ExportFailed(
-            "the tokenizer finds no tokens in English text, so the file cannot be verified. Use another tokenizer."
-        )
-    return np.resize(text, count)
-
-
 def integer_limit(limit: Limit, kind: Any, size: int) -> Limit:
     """Return the limits of an integer output, from those of the vectors that are rounded to it.
 
@@ -179,7 +175,8 @@ def integer_limit(limit: Limit, kind: Any, size: int) -> Limit:
     bit in each row are allowed.
     """
     if kind == np.int8:
-        return Limit(max(limit.error, 1 / 127), min(limit.cosine, _STEP_COSINE))
+        # The cosine of vectors that differ by a step in each number, and whose numbers average 30 steps, is 0.9995.
+        return Limit(max(limit.error, 1 / 127), min(limit.cosine, 0.9995))
     share = 2 * math.acos(limit.cosine) / math.pi + 1 / (8 * size)
     return Limit(limit.error, 1 - 2 * share)
 
@@ -197,12 +194,12 @@ def _integer_errors(
     x = np.concatenate([vector.astype(np.float64).reshape(-1) for vector in vectors])
     errors["model_finite"] = bool(np.isfinite(x).all())
     if ours[0].dtype == np.uint8:
-        differ = np.concatenate([np.unpackbits(one) for one in theirs]) != np.concatenate(
-            [np.unpackbits(one) for one in ours]
-        )
-        errors["max_error"] = float(np.abs(x[differ]).max(initial=0))
-        errors["largest"] = float(np.abs(x).max())
-        errors["cosine"] = float(1 - 2 * differ.mean())
+        differ = np.not_equal(*(np.concatenate(list(map(np.unpackbits, side))) for side in (theirs, ours)))
+        errors |= {
+            "max_error": float(np.abs(x[differ]).max(initial=0)),
+            "largest": float(np.abs(x).max()),
+            "cosine": float(1 - 2 * differ.mean()),
+        }
     return errors
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 OUTPUTS = "output_names"  # method that returns the outputs' names, since a .pte file does not store them
 INPUTS = "input_names"
@@ -72,23 +72,18 @@ def int8_dense(exported: Any, example: tuple[Any, ...]) -> Any:
     return torch.export.export(quantize_pt2e.convert_pt2e(prepared), example)
 
 
-class OpenProgram(NamedTuple):
-    """A loaded file: names of its inputs and outputs, and the method that takes and returns tensors in that order."""
+def open_program(file: str, threads: int) -> tuple[list[str], list[str], Any]:
+    """Load a .pte file, to be run with `threads` threads.
 
-    inputs: list[str]
-    outputs: list[str]
-    method: Any
-
-
-def open_program(file: str, threads: int) -> OpenProgram:
-    """Load a .pte file, to be run with `threads` threads."""
+    Return the names of its inputs, those of its outputs, and the method that takes and returns tensors in that order.
+    """
     from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
     from executorch.runtime import Runtime
 
     _unsafe_reset_threadpool(threads)
     program = Runtime.get().load_program(file)
     inputs, outputs = (program.load_method(name).execute([])[0].split(",") for name in (INPUTS, OUTPUTS))
-    return OpenProgram(inputs, outputs, program.load_method("forward"))
+    return inputs, outputs, program.load_method("forward")
 
 
 def run_file(file: str, threads: int, answer: Callable[[Mapping[str, Any]], None]) -> None:

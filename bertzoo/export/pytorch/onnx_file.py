@@ -27,39 +27,24 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
     """
     import torch
 
+    from bertzoo.export.pytorch import phone_module  # imports torch
+
     with tool_errors("torch's ONNX exporter"):
-        module = _module(pretrained, rows)
+        description = pytorch.describe_module(pretrained.module()[0])
+        params = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
+        module = phone_module.phone(pytorch.modeling().make(description, params.pop, ""), tuple(rows))
         tensors = tuple(torch.from_numpy(np.ascontiguousarray(row)) for row in rows.values())
-        outputs = list(module(*tensors))
-        exported = torch.export.export(module, tensors, dynamic_shapes=_shapes(rows, lengths))
+        outputs, shapes = list(module(*tensors)), None
+        if len(lengths) > 1:
+            length = torch.export.Dim(DIMENSION, min=lengths[0], max=lengths[-1])
+            # A tuple of one tuple, because `forward` takes all inputs as one parameter.
+            shapes = (tuple({} if name == "masked_positions" else {1: length} for name in rows),)
+        exported = torch.export.export(module, tensors, dynamic_shapes=shapes)
         program = torch.onnx.export(exported, tensors, input_names=list(rows), verbose=False)
         assert program is not None
         operators = _rename(program.model, outputs)
         content = program.model_proto.SerializeToString()
     return content, operators
-
-
-def _module(pretrained: Pretrained, rows: Rows) -> Any:
-    import torch
-
-    from bertzoo.export.pytorch import phone_module  # imports torch
-
-    description = pytorch.describe_module(pretrained.module()[0])
-    tensors = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
-    return phone_module.phone(pytorch.modeling().make(description, tensors.pop, ""), tuple(rows))
-
-
-def _shapes(rows: Rows, lengths: Sequence[int]) -> tuple[Any, ...] | None:
-    """Return the dynamic axes of the inputs: the second axis of all but `masked_positions`. None for a single length.
-
-    They are in a tuple of one tuple, because `forward` takes all inputs as one parameter.
-    """
-    import torch
-
-    if len(lengths) == 1:
-        return None
-    length = torch.export.Dim(DIMENSION, min=lengths[0], max=lengths[-1])
-    return (tuple({} if name == "masked_positions" else {1: length} for name in rows),)
 
 
 def count_operators(operators: Iterable[str]) -> Operators:

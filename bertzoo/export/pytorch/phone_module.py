@@ -45,11 +45,6 @@ class Convolution(nn.Module):
         return y if len(self.features) == 1 else y.unflatten(-1, self.features)
 
 
-def is_pointwise(part: Any) -> bool:
-    """Return whether a Grouped layer maps each position independently."""
-    return part.kernel.shape[0] == part.stride == 1 and not part.padding
-
-
 class SplitGroups(nn.Module):
     """A pointwise Grouped layer, computed as one dense map per group and a concatenation of the outputs."""
 
@@ -83,8 +78,9 @@ class ShiftedTrigram(nn.Module):
 
 
 def lay_out_grouped(part: Any) -> nn.Module:
-    """Return a Grouped layer as a dense map per group, or as a convolution if its kernel is wider than 1."""
-    return SplitGroups(part) if is_pointwise(part) else Convolution(part)
+    """Return a Grouped layer as a dense map per group if it is pointwise, otherwise as a convolution."""
+    pointwise = part.kernel.shape[0] == part.stride == 1 and not part.padding
+    return SplitGroups(part) if pointwise else Convolution(part)
 
 
 _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {
