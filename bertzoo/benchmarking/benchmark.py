@@ -71,14 +71,16 @@ class PartShares:
         return [f"{self.model}, {self.length} tokens", *aligned(cells, 1)]
 
 
-def speed(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], base: str) -> float | None:
+def speed(row: dict[str, Any], rows: Sequence[Mapping[str, Any]], base: str) -> float | None:
     """Return the speed of a row relative to model `base` in the same setting; 2.0 is twice as fast.
 
     Returns None if `base` was not timed with the row's backend, threads and length.
     """
-    setting = {"model": base} | {name: row[name] for name in ("backend", "threads", "length")}
-    reference = next((one for one in rows if all(one[name] == value for name, value in setting.items())), None)
-    return None if reference is None else ratio(reference["rounds_ms"], row["rounds_ms"])
+    setting = row | {"model": base}
+    for one in rows:
+        if all(one[name] == setting[name] for name in ("model", "backend", "threads", "length")):
+            return ratio(one["rounds_ms"], row["rounds_ms"])
+    return None
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -143,8 +145,8 @@ class BenchmarkResult:
         return [*table(self.rows), note]
 
     def _repr_html_(self) -> str:
-        text = "\n".join(self.lines())
-        return f"<pre>{escape(text)}</pre>"
+        text = escape("\n".join(self.lines()))
+        return f"<pre>{text}</pre>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +245,14 @@ def benchmark(
     base = next((model.name for model in loaded if model.is_bert_base), loaded[0].name)
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
         cases = [case for model in loaded for case in prepare(settings, model, backends[model.name], Path(folder))]
-        measured = _measure(settings, cases)
+        requests = [(f"{case.model} in {case.backend}", case.request()) for case in cases]
+        with start_workers(requests, str(settings.interpreter)) as workers:
+            lengths = [case.resolve_length(one.state["lengths"]) for case, one in zip(cases, workers, strict=True)]
+            rounds = take_turns(workers, lengths, settings.runs, settings.rounds)
+            measured = [
+                case.row(worker.state, length, seconds, worker.peak())
+                for case, worker, length, seconds in zip(cases, workers, lengths, rounds, strict=True)
+            ]
     rows = [row | {"speed": speed(row, measured, base)} for row in measured]
     shares = [one for model in loaded for one in _parts(settings, model)] if parts else []
     return BenchmarkResult(runs=settings.runs, rounds=settings.rounds, base=base, rows=rows, parts=shares)
@@ -328,17 +337,6 @@ def _cases(
     for threads in settings.threads:
         for length, (file, description) in files.items():
             yield Case(model=model, backend=backend, file=file, description=description, threads=threads, length=length)
-
-
-def _measure(settings: BenchmarkSettings, cases: Sequence[Case]) -> list[dict[str, Any]]:
-    requests = [(f"{case.model} in {case.backend}", case.request()) for case in cases]
-    with start_workers(requests, str(settings.interpreter)) as workers:
-        lengths = [case.resolve_length(one.state["lengths"]) for case, one in zip(cases, workers, strict=True)]
-        rounds = take_turns(workers, lengths, settings.runs, settings.rounds)
-        return [
-            case.row(worker.state, length, seconds, worker.peak())
-            for case, worker, length, seconds in zip(cases, workers, lengths, rounds, strict=True)
-        ]
 
 
 def _parts(settings: BenchmarkSettings, model: BenchmarkModel) -> Iterator[PartShares]:

@@ -19,7 +19,6 @@ from bertzoo.models import Model
 from bertzoo.runs import load_model
 
 DEVIATION = 0.02  # standard deviation of random weights; times do not depend on it
-BERT_BASE = (12, 768, 12, 3072)  # layers, width, heads, feed-forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +31,12 @@ class BenchmarkModel:
     description: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def is_config(self) -> bool:
-        """Whether the model was built from a config, to which overrides apply."""
-        return self.pretrained is not None and self.pretrained.source == {"format": "random"}
-
-    @property
     def is_bert_base(self) -> bool:
         """Whether the model is a BERT of BERT-base's sizes."""
-        if self.pretrained is None or self.pretrained.model.kind != "bert":
+        model = self.pretrained and self.pretrained.model
+        if model is None or model.kind != "bert":
             return False
-        model = self.pretrained.model
-        return (model.layers, model.hidden_size, model.heads, model.feed_forward_size) == BERT_BASE
+        return (model.layers, model.hidden_size, model.heads, model.feed_forward_size) == (12, 768, 12, 3072)
 
 
 def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> BenchmarkModel:
@@ -69,7 +63,7 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequen
 
 def check_overrides(overrides: Sequence[tuple[str, str]], models: Sequence[BenchmarkModel]) -> None:
     """Raise UserError if there are overrides, but no model comes from a config."""
-    if overrides and not any(model.is_config for model in models):
+    if overrides and not any(model.pretrained and model.pretrained.source == {"format": "random"} for model in models):
         names = ", ".join(model.name for model in models)
         raise UserError(
             f"--{overrides[0][0]} applies to configs, but no MODEL is one: {names}. Name one, or leave it out."

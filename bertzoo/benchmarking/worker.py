@@ -111,11 +111,18 @@ def onnx(request: LoadRequest) -> Loader:
     from bertzoo.export import runtimes
 
     yield "onnxruntime"
-    if request.backend == "onnx":
-        yield _any_length(runtimes.Onnx(Path(request.path), request.threads), request)
+    if request.backend == "onnx-text":
+        file = runtimes.OnnxText(Path(request.path), request.threads)
+        yield LoadedModel(lambda length: lambda: file.run(["." * (length - 2)]), (), request.threads)
         return
-    file = runtimes.OnnxText(Path(request.path), request.threads)
-    yield LoadedModel(lambda length: lambda: file.run(["." * (length - 2)]), (), request.threads)
+    run = runtimes.Onnx(Path(request.path), request.threads)  # raises an exception for a row of a wrong length
+
+    def prepare(length: int) -> Inference:
+        shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
+        row = {name: array.astype(np.int32) for name, array in random_row(shapes, request.vocabulary).items()}
+        return lambda: run(row)
+
+    yield LoadedModel(prepare, (), request.threads)
 
 
 def executorch(request: LoadRequest) -> Loader:
@@ -136,20 +143,6 @@ def executorch(request: LoadRequest) -> Loader:
         return lambda: dict(zip(outputs, method.execute(tensors), strict=True))
 
     yield LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
-
-
-def _any_length(run: Any, request: LoadRequest) -> LoadedModel:
-    """Return a LoadedModel of a file that does not list its lengths.
-
-    run: a Runner. It raises an exception for a row of a length that the file does not accept.
-    """
-
-    def prepare(length: int) -> Inference:
-        shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}
-        row = {name: array.astype(np.int32) for name, array in random_row(shapes, request.vocabulary).items()}
-        return lambda: run(row)
-
-    return LoadedModel(prepare, (), request.threads)
 
 
 LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {

@@ -51,9 +51,6 @@ _REVISION = "3"  # part of the keys of stored results; raise it when the same pr
 _COUNTED = {"kind": str, "group": int, "count": int, "size": int, "sent": int}
 _SIZES = dict.fromkeys(("needed?", "arguments?", "temporaries?", "code?", "accessed?"), int | None)
 _RESULT = {"seconds": float, **_SIZES, "collectives?": list | None}
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
 # Bytes that a device sends in the best algorithm on a ring of n devices, per byte of the operation's result.
 _SENT = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -308,7 +305,7 @@ def needed_bytes(message: str) -> int | None:
         r"total memory required for [^(]*\(([\d.]+)([KMGT]?)\) exceeds",
     ):
         if match := re.search(pattern, message):
-            return int(float(match[1]) * _UNITS[match[2]])
+            return int(float(match[1]) * 1024 ** " KMGT".find(match[2]))
     return None
 
 

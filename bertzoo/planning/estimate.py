@@ -53,22 +53,18 @@ def padded_flops(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
     A multiply-add is 2 operations. In a product (m,k)·(k,n), k is padded to a multiple of the unit's `width`. Of m and
     n, one is padded to a multiple of `width` and the other to a multiple of SUBLANES, whichever way costs less.
     """
+
+    def pad(size: int, tile: int) -> int:
+        return -(-size // tile) * tile
+
     plain = padded = 0
     for _, repeats, equation in operations(dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]):
         if equation.primitive.name in PRODUCTS:  # and not a convolution that is spelled out
             times, m, k, n = _product_sizes(equation)
             plain += repeats * operation_flops(equation)
-            padded += repeats * 2 * times * padded_product(m, k, n, width)
+            area = min(pad(m, SUBLANES) * pad(n, width), pad(m, width) * pad(n, SUBLANES))
+            padded += repeats * 2 * times * pad(k, width) * area
     return plain, padded
-
-
-def padded_product(m: int, k: int, n: int, width: int) -> int:
-    """Return the multiply-adds of a product (m,k)·(k,n) on a matrix unit, including padding."""
-    return _pad(k, width) * min(_pad(m, SUBLANES) * _pad(n, width), _pad(m, width) * _pad(n, SUBLANES))
-
-
-def _pad(size: int, tile: int) -> int:
-    return -(-size // tile) * tile
 
 
 def _product_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:

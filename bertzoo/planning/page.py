@@ -31,7 +31,14 @@ def plan_to_text(name: str, plan: RunPlan) -> str:
         title = f"stage {stage.index}" + (f" ({stage.name})" if stage.name else "")
         lines += ["", f"{title}: {stage.steps:,} steps of {stage.batch_size:,} rows of {stage.max_length} tokens"]
         lines += [f"  {line}" for line in _stage_lines(stage)]
-    lines += ["", "whole run", *(f"  {line}" for line in _run_lines(plan))]
+    best, worst = plan.chip_hours
+    lines += ["", "whole run"]
+    lines += [f"  {_duration(best, worst, 'chip-')}, {_duration(best / plan.chips, worst / plan.chips)}"]
+    if plan.dollars is not None:
+        cheap = plan.dollars[1] < 0.01
+        lines += ["  under 0.01 dollars" if cheap else f"  {' to '.join(map(_rounded, plan.dollars))} dollars"]
+    lines += [f"  checkpoint: {plan.checkpoint_bytes / 1e9:.2f} GB"]
+    lines += [f"  training operations: {plan.model_flops:.3g} (matrix products; backward costs twice forward)"]
     lines += ["", "assumed", *(f"  {line}" for line in ASSUMPTIONS)]
     if plan.not_compiled:
         lines += ["", f"Without the TPU compiler, activations are a bound: {plan.not_compiled}"]
@@ -79,16 +86,6 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
     )
     best, worst = stage.step_seconds
     yield f"steps a second: {1 / worst:.3g} to {1 / best:.3g}"
-
-
-def _run_lines(plan: RunPlan) -> Iterable[str]:
-    best, worst = plan.chip_hours
-    yield f"{_duration(best, worst, 'chip-')}, {_duration(best / plan.chips, worst / plan.chips)}"
-    if plan.dollars is not None:
-        cheap = plan.dollars[1] < 0.01
-        yield "under 0.01 dollars" if cheap else f"{_rounded(plan.dollars[0])} to {_rounded(plan.dollars[1])} dollars"
-    yield f"checkpoint: {plan.checkpoint_bytes / 1e9:.2f} GB"
-    yield f"training operations: {plan.model_flops:.3g} (matrix products; backward costs twice forward)"
 
 
 def _duration(best: float, worst: float, kind: str = "") -> str:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bertzoo.planning.estimate import padded_flops, padded_product
+from bertzoo.planning.estimate import padded_flops
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,8 @@ from bertzoo.planning.estimate import padded_flops, padded_product
     ],
 )
 def test_padded_product(m, k, n, width, expected):
-    assert padded_product(m, k, n, width) == expected
+    jaxpr = jax.make_jaxpr(jnp.matmul)(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m, k), (k, n)))).jaxpr
+    assert padded_flops(jaxpr, width) == (2 * m * k * n, 2 * expected)
 
 
 def test_products_in_loops_and_groups_count():
