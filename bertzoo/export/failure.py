@@ -1,4 +1,4 @@
-"""Errors of exports, and context managers that silence converters."""
+"""Errors of exports, and a context manager that silences converters."""
 
 import contextlib
 import io
@@ -32,10 +32,12 @@ def check_installed(subject: str, packages: Sequence[str], extra: str) -> dict[s
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress warnings, log messages and prints in a `with` block.
+def tool_errors(
+    tool: str, subject: str = "this model", advice: str = "Convert it with another --to."
+) -> Iterator[None]:
+    """Silence a `with` block, in which converters print for their developers; turn its exception into ExportFailed.
 
-    Converters write them for their own developers.
+    The message is "TOOL does not take SUBJECT. ADVICE Reason: …".
     """
     logging.disable(logging.WARNING)
     try:
@@ -46,21 +48,8 @@ def quiet() -> Iterator[None]:
         ):
             warnings.simplefilter("ignore")
             yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-@contextlib.contextmanager
-def tool_errors(
-    tool: str, subject: str = "this model", advice: str = "Convert it with another --to."
-) -> Iterator[None]:
-    """Silence a `with` block and turn its exception into ExportFailed.
-
-    The message is "TOOL does not take SUBJECT. ADVICE Reason: …".
-    """
-    try:
-        with quiet():
-            yield
     except Exception as error:  # converters raise any type
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ExportFailed(f"{tool} does not take {subject}. {advice} Reason: {reason[:300]}") from error
+    finally:
+        logging.disable(logging.NOTSET)

@@ -119,8 +119,16 @@ class ExportOptions:
             raise UserError(
                 f"--to={self.to} does not write --precision={self.precision}. Use {' or '.join(known)}, or --to=litert."
             )
-        if (self.precision == "int8-static") != (self.calibration is not None):
-            self._reject_calibration()
+        if self.calibration is not None and self.precision != "int8-static":
+            raise UserError(
+                f"--calibration applies only to --precision=int8-static, not to {self.precision or 'fp32'}. Use "
+                "--precision=int8-static, or leave --calibration out."
+            )
+        if self.precision == "int8-static" and self.calibration is None:
+            raise UserError(
+                "--precision=int8-static needs texts on which to measure the scales of activations. Add "
+                "--calibration=FILE. Each line of FILE holds one text, or two texts with a tab between them."
+            )
         if self.to in SINGLE and (count := len(set(self.lengths or ()))) > 1:
             raise UserError(
                 f"--lengths: a file for {SINGLE[self.to]} has one length, not {count}. Write a file for each length."
@@ -129,14 +137,3 @@ class ExportOptions:
             raise UserError(f"--size={self.size} is below 1. Use the number of dimensions that a vector keeps.")
         if self.examples is not None and self.examples < 0:
             raise UserError(f"--examples={self.examples} is less than 0. Use 0 for all examples, or a positive number.")
-
-    def _reject_calibration(self) -> None:
-        if self.calibration is not None:
-            raise UserError(
-                f"--calibration applies only to --precision=int8-static, not to {self.precision or 'fp32'}. Use "
-                "--precision=int8-static, or leave --calibration out."
-            )
-        raise UserError(
-            "--precision=int8-static needs texts on which to measure the scales of activations. Add "
-            "--calibration=FILE. Each line of FILE holds one text, or two texts with a tab between them."
-        )

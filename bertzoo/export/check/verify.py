@@ -72,8 +72,8 @@ def verify_outputs(
     run: the file. reference: the model. lengths: row lengths, in tokens; `sample_rows` makes the rows of each length.
     Raises ExportFailed if an output is not finite or its errors exceed LIMITS.
     """
-    from bertzoo.export.graph.reference import GraphRunner, unrounded
-    from bertzoo.heads import align_starts
+    from bertzoo.export.graph.reference import GraphRunner
+    from bertzoo.heads import align_starts, head_class
 
     model = GraphRunner(reference)
     exact = None  # the vectors behind integers
@@ -90,7 +90,8 @@ def verify_outputs(
             sides = [theirs[key] for theirs, _ in pairs], [ours[key] for _, ours in pairs]
             limit = LIMITS[precision]
             if first.dtype in (np.int8, np.uint8):
-                exact = exact or GraphRunner(unrounded(reference))
+                whole = head_class(reference.model).unrounded(reference.model)
+                exact = exact or GraphRunner(reference.replace(model=whole))
                 vectors = [first_row(exact(row))[key] for row in rows]
                 outputs[key] = _integer_errors(*sides, vectors)
                 limit = integer_limit(limit, first.dtype, first.size)

@@ -4,7 +4,7 @@ Every layer is a pytree of float32 arrays with a pure `__call__`.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,7 @@ from bertzoo.nn.attention import MASKED_SCORE
 from bertzoo.nn.modern import block_size, join_neighbours, near_in_blocks, rotate, split_blocks
 
 Array = Any  # a numpy array while the graph is built, a JAX array while it is traced
-
-
-class Map(Protocol):
-    """A layer that maps I columns to O columns: (L,I) -> (L,O)."""
-
-    def __call__(self, x: jax.Array) -> jax.Array: ...
+Map = Callable[[jax.Array], jax.Array]  # a layer that maps I columns to O columns: (L,I) -> (L,O)
 
 
 def _composite(function: Callable, name: str, **attributes: Any) -> Callable:

@@ -34,11 +34,6 @@ class TrainingGraph(struct.PyTreeNode):
         return {name: array[0] for name, array in head_class(self.model).name_outputs(output).items()}
 
 
-def unrounded(graph: TrainingGraph) -> TrainingGraph:
-    """Return the graph without the rounding of its outputs to integers."""
-    return graph.replace(model=head_class(graph.model).unrounded(graph.model))
-
-
 @jax.jit
 def run_graph(graph: Any, row: Inputs) -> dict[str, jax.Array]:
     """Return a graph's outputs, with a first dimension of 1 as in `row`."""

@@ -2,7 +2,6 @@
 """Read and rewrite the tables of a LiteRT file, a flatbuffer."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,9 @@ def share_scales(content: bytes) -> bytes:
     The quantiser stores the scales again for every signature. MobileBERT with five signatures has 0.35 of its float32
     size with repeated scales, and 0.29 with shared scales.
     """
-    from litert_converter import schema_py_generated as schema
-
-    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    _, model = _read(content)
     flattened = _flatten(model)
-    if not _outside(model):
+    if not (outside := _outside(model)):
         return _packed(model) if flattened else content
     shared: dict[Any, _SharedTable] = {}
     for graph in model.subgraphs:
@@ -34,7 +31,12 @@ def share_scales(content: bytes) -> bytes:
             once.place = None
         return _packed(model)
 
-    return _with_weights(model, content, packed)
+    begin = min(buffer.offset for buffer in outside)
+    end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new values keep this size
+    for buffer in outside:
+        buffer.offset += end - begin
+    head = packed()
+    return head + bytes(end - len(head)) + content[begin:]
 
 
 def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
@@ -42,9 +44,7 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
 
     MediaPipe's tasks for the web do not find weights behind the flatbuffer.
     """
-    from litert_converter import schema_py_generated as schema
-
-    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    schema, model = _read(content)
     for buffer in _outside(model):
         buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
         buffer.offset = buffer.size = 0
@@ -54,25 +54,16 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
     return _packed(model)
 
 
+def _read(content: bytes) -> tuple[Any, Any]:
+    """Return the classes of LiteRT's tables, and a file as one."""
+    from litert_converter import schema_py_generated as schema
+
+    return schema, schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+
+
 def _outside(model: Any) -> list[Any]:
     """Return the buffers whose data lies behind the flatbuffer, not inside; a small file has none."""
     return [buffer for buffer in model.buffers if buffer.offset > 1]
-
-
-def _with_weights(model: Any, content: bytes, pack: Callable[[], bytes]) -> bytes:
-    """Pack a model and append the weights that lie behind the flatbuffer of `content`.
-
-    Sets the offsets of these weights in the model to their new places. pack: returns the model's flatbuffer.
-    """
-    outside = _outside(model)
-    if not outside:
-        return pack()
-    begin = min(buffer.offset for buffer in outside)
-    end = -(-len(pack()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new values keep this size
-    for buffer in outside:
-        buffer.offset += end - begin
-    head = pack()
-    return head + bytes(end - len(head)) + content[begin:]
 
 
 def _packed(model: Any) -> bytes:
@@ -116,21 +107,15 @@ class _SharedTable:
 
 def operators(content: bytes) -> dict[str, int]:
     """Return the count of each operator in a file's first graph, the most frequent first."""
-    from litert_converter import schema_py_generated as schema
-
-    model: Any = schema.Model.GetRootAs(content)
+    schema, model = _read(content)
     names = {code: name for name, code in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
-    graph: Any = model.Subgraphs(0)
-    codes = (graph.Operators(index).OpcodeIndex() for index in range(graph.OperatorsLength()))
-    counts: Counter[str] = Counter(names[model.OperatorCodes(code).BuiltinCode()] for code in codes)
-    return dict(counts.most_common())
+    codes = (model.operatorCodes[operator.opcodeIndex].builtinCode for operator in model.subgraphs[0].operators)
+    return dict(Counter(names[code] for code in codes).most_common())
 
 
 def row_widths(content: bytes) -> set[int]:
     """Return the widths of the rows of a file's dense kernels and embedding tables."""
-    from litert_converter import schema_py_generated as schema
-
-    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    schema, model = _read(content)
     readers = (schema.BuiltinOperator.FULLY_CONNECTED, schema.BuiltinOperator.EMBEDDING_LOOKUP)
     return {
         int(graph.tensors[operator.inputs[1]].shape[-1])
@@ -142,9 +127,7 @@ def row_widths(content: bytes) -> set[int]:
 
 def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]]]]:
     """Return the "inputs" and "outputs" of each signature, in the graph's order, as (name, type, shape)."""
-    from litert_converter import schema_py_generated as schema
-
-    model: Any = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content))
+    schema, model = _read(content)
     names = ("float32", "int32", "int64", "int8", "uint8")
     types = {getattr(schema.TensorType, name.upper()): name for name in names}
     signatures = {}

@@ -8,31 +8,29 @@
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 
-class SignatureModule(NamedTuple):
-    """A signature as StableHLO text, whose public function is called `name` and takes the weights, then the inputs."""
+def convert(modules: Sequence[tuple[str, str, list[str], list[str]]], arrays: Sequence[np.ndarray]) -> bytes:
+    """Convert modules to a LiteRT file; their signatures share one copy of the weights `arrays`.
 
-    name: str
-    text: str
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-
-
-def convert(modules: Sequence[Sequence[Any]], arrays: Sequence[np.ndarray]) -> bytes:
-    """Convert modules (SignatureModules) to a LiteRT file; their signatures share one copy of the weights `arrays`."""
+    A module is the name of its signature, a StableHLO text whose public function has this name and takes the weights,
+    then the inputs, and the names of the inputs and of the outputs.
+    """
     from litert_converter import converter_api_ext as api
     from litert_converter.mlir import ir, passmanager
 
     context = ir.Context()
     api.prepare_mlir_context(context)
     with context, ir.Location.unknown():
-        constants = _Constants()
-        parsed = [_module(SignatureModule(*module), arrays, constants) for module in modules]
+        # Each array becomes an attribute once, for all signatures and layers that share it.
+        unique = {id(array): array for array in arrays}
+        attributes = {key: ir.DenseElementsAttr.get(array) for key, array in unique.items()}
+        weights = [attributes[id(array)] for array in arrays]
+        parsed = [_module(*module, weights) for module in modules]
         merged = api.merge_modules(parsed) if len(parsed) > 1 else parsed[0]
         config = api.ConvertToTFLConfig()
         config.model_origin_framework = "JAX"
@@ -40,40 +38,26 @@ def convert(modules: Sequence[Sequence[Any]], arrays: Sequence[np.ndarray]) -> b
         return api.export_flatbuffer_to_bytes(getattr(merged, "operation", merged))
 
 
-class _Constants:
-    """A cache that converts each array to an MLIR attribute once, for all signatures."""
-
-    def __init__(self):
-        self._attributes: dict[int, Any] = {}
-
-    def __call__(self, array: np.ndarray) -> Any:
-        from litert_converter.mlir import ir
-
-        if id(array) not in self._attributes:
-            self._attributes[id(array)] = ir.DenseElementsAttr.get(array)
-        return self._attributes[id(array)]
-
-
-def _module(source: SignatureModule, arrays: Sequence[np.ndarray], constants: Callable) -> Any:
-    """Return a parsed module whose public function has the weights `arrays` as constants instead of arguments."""
+def _module(name: str, text: str, inputs: list[str], outputs: list[str], weights: Sequence[Any]) -> Any:
+    """Return a parsed module whose public function has the weights as constants instead of arguments."""
     from litert_converter import converter_api_ext as api
     from litert_converter.mlir import ir
     from litert_converter.mlir.dialects import stablehlo
 
-    module = ir.Module.parse(source.text)
-    (main,) = (one for one in module.body.operations if one.attributes["sym_name"].value == source.name)
+    module = ir.Module.parse(text)
+    (main,) = (one for one in module.body.operations if one.attributes["sym_name"].value == name)
     block = main.regions[0].blocks[0]
     # Constants in the text would be parsed again for every signature, at twice their size.
     with ir.InsertionPoint.at_block_begin(block):
-        for place, array in enumerate(arrays):
-            block.arguments[place].replace_all_uses_with(stablehlo.ConstantOp(constants(array)).result)
-    for place in reversed(range(len(arrays))):
+        for place, weight in enumerate(weights):
+            block.arguments[place].replace_all_uses_with(stablehlo.ConstantOp(weight).result)
+    for place in reversed(range(len(weights))):
         block.erase_argument(place)
     kind = ir.FunctionType.get([argument.type for argument in block.arguments], main.type.results)
     main.attributes["function_type"] = ir.TypeAttr.get(kind)
     if "arg_attrs" in main.attributes:
         del main.attributes["arg_attrs"]
-    api.set_signature(main.operation, source.name, list(source.inputs), list(source.outputs))
+    api.set_signature(main.operation, name, inputs, outputs)
     return module
 
 
