@@ -16,10 +16,7 @@ BACKENDS = {SUFFIXES[name]: name for name in BACKEND_NAMES}  # by the suffix of 
 def write_timed(
     target: Target, pretrained: Pretrained, file: Path, lengths: Sequence[int], precision: Precision
 ) -> dict[str, Any]:
-    """Write a model's file; return the entries of its metadata JSON that a benchmark reads.
-
-    lengths: row lengths in tokens. int8-static is calibrated on random rows, on which no time depends.
-    """
+    """Write a file for rows of `lengths` tokens; return the entries of its metadata JSON that a benchmark reads."""
     graph = training_graph(pretrained)
     facts = target.make(pretrained, graph, FileSettings(lengths=tuple(lengths), precision=precision), file)
     model = pretrained.model

@@ -43,10 +43,7 @@ ANY_VOCABULARY = 32  # vocabulary size assumed for files without a description
 
 
 def flops_by_part(pretrained: Pretrained, length: int) -> dict[str, int]:
-    """Count the FLOPs of the training graph's matrix products for a row of `length` tokens, 2 per multiply-add.
-
-    Returns the counts by name in PARTS.
-    """
+    """Count the FLOPs of a training graph's matrix products for a row of `length` tokens, by name in PARTS."""
     graph = training_graph(pretrained)
     counts = dict.fromkeys(PARTS, 0)
     for scope, count in flops_by_scope(lambda graph, row: graph(**row), graph, row_shapes(graph, length)).items():
@@ -56,10 +53,7 @@ def flops_by_part(pretrained: Pretrained, length: int) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class PartShares:
-    """Shares of a model's FLOPs by part.
-
-    length: row length in tokens. flops: share (0 to 1) by name in `parts.PARTS`.
-    """
+    """Shares (0 to 1) of a model's FLOPs for a row of `length` tokens, by name in PARTS."""
 
     model: str
     length: int
@@ -72,10 +66,7 @@ class PartShares:
 
 
 def speed(row: dict[str, Any], rows: Sequence[Mapping[str, Any]], base: str) -> float | None:
-    """Return the speed of a row relative to model `base` in the same setting; 2.0 is twice as fast.
-
-    Returns None if `base` was not timed with the row's backend, threads and length.
-    """
+    """Return how many times as fast as `base` a row is (2.0: twice), or None if `base` lacks the row's setting."""
     setting = row | {"model": base}
     for one in rows:
         if all(one[name] == setting[name] for name in ("model", "backend", "threads", "length")):
@@ -190,10 +181,7 @@ class Case:
         return self.length
 
     def row(self, state: Mapping[str, Any], length: int, rounds: Rounds, peak: int) -> dict[str, Any]:
-        """Return the case's row in the JSON of `bertzoo benchmark`, without its speed.
-
-        state: the worker's. length: row length in tokens. rounds: seconds of every run. peak: of memory, in bytes.
-        """
+        """Return the row of `bertzoo benchmark --json` without its speed; state: the worker's, peak: in bytes."""
         times = [1e3 * second for runs in rounds for second in runs]
         return {
             "model": self.model,
@@ -259,10 +247,7 @@ def benchmark(
 
 
 def _backends(settings: BenchmarkSettings, model: BenchmarkModel) -> list[str]:
-    """Return the backends to time a model in: for a file, only the backend of its format.
-
-    Raises UserError if the settings exclude this backend.
-    """
+    """Return the backends to time a model in; raises UserError if the settings exclude a file's only backend."""
     if model.file is None:
         return list(settings.backends or ["litert"])
     backend = BACKENDS[model.file.suffix]

@@ -46,10 +46,7 @@ def measure_config(
     dimensions: Sequence[str] = (),
     steps: int = STEPS,
 ) -> LatencyTable:
-    """Return the latency table of a config or model directory; raises UserError for a wrong name or setting.
-
-    settings: with at most one length, precision and number of threads. dimensions, steps: as in `grid`.
-    """
+    """Return the latency table of a config or model directory; raises UserError for a wrong name or setting."""
     if steps < 2:
         raise UserError(f"--steps={steps} is less than 2. Use at least 2: the smallest and the largest size.")
     check_packages()

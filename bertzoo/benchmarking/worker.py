@@ -67,10 +67,7 @@ Loader = Iterator[str | LoadedModel]
 
 
 def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
-    """Return inputs with these shapes by name: random ids below `vocabulary`, no padding, one segment.
-
-    All masked positions are 0.
-    """
+    """Return inputs with these shapes by name: random ids below `vocabulary`, no padding, one segment, positions 0."""
 
     def fill(name: str, shape: tuple[int, ...]) -> Any:
         if "mask" in name and "position" not in name:

@@ -307,10 +307,7 @@ def _onnx_steps(description: Mapping[str, Any], preparation: str, result: str) -
 
 
 def _texts(proof: Mapping[str, Any] | None) -> str:
-    """Return Markdown: how a file was tested on texts, and a table of those that it tokenises differently.
-
-    proof: the entry "mediapipe" or "text" of the file's metadata JSON, if it has one.
-    """
+    """Return Markdown on how a file was tested on texts; proof: "mediapipe" or "text" of its metadata JSON."""
     if not proof:
         return ""
     tokenizer = f"The {_TEXT_TASKS[proof['task']]} of mediapipe" if "task" in proof else "onnxruntime-extensions"

@@ -30,10 +30,7 @@ _METADATA = {
 
 
 def companions(file: Path) -> tuple[str, str]:
-    """Return the names of a file's metadata JSON and companion folder.
-
-    Both names include the file's suffix, so files of several formats can share a directory.
-    """
+    """Return the names of a file's metadata JSON and companion folder; both include the file's suffix."""
     return f"{file.name}.json", f"{file.name}.files"
 
 

@@ -230,10 +230,7 @@ def write_file(
 def _request(
     options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], packages: Mapping[str, str], named: bool
 ) -> str:
-    """Return the SHA-256 of all that a file depends on: versions, options, calibration texts, model, tokenizer.
-
-    named: whether the label names come from the task instead of the model; the hash then includes them.
-    """
+    """Return the SHA-256 of all that a file depends on; named: whether the label names come from the task."""
     tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
     choices = asdict(options) | {"calibration": None, "python": None}
     parts = [__version__, packages, choices, texts, _origin(pretrained), tokenizer]

@@ -19,10 +19,7 @@ class ExportFailed(UserError):
 
 
 def check_installed(subject: str, packages: Sequence[str], extra: str) -> dict[str, str]:
-    """Return the versions of the packages that `subject` needs; raises UserError if one is missing.
-
-    extra: the extra of bertzoo that installs them.
-    """
+    """Return the versions of packages; raises UserError if one is missing, which `extra` of bertzoo installs."""
     installed = versions(packages)
     for package in packages:
         if package not in installed:

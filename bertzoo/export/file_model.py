@@ -133,10 +133,7 @@ def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller
 
 
 def _masked_logits(run: RowRunner, pad: int, row: Inputs) -> np.ndarray:
-    """Return the logits (1,P,V) at a row's P masked positions; runs the file once for each position.
-
-    pad: id of the padding token.
-    """
+    """Return the logits (1,P,V) at a row's P masked positions, one run for each; pad: id of the padding token."""
     count = row["input_ids"].shape[1]
     length = next(length for length in run.lengths if length >= count)
     padding = {"input_ids": pad, "token_type_ids": 0, "attention_mask": 0}
@@ -165,10 +162,7 @@ def _read_description(path: Path) -> tuple[dict[str, Any], Tokenizer]:
 
 
 def _read_target(path: Path, description: dict[str, Any], python: Path) -> tuple[Target, load_model.ModelTables]:
-    """Return the format of an exported file, and the configs of its model and head.
-
-    description: the file's metadata JSON. Raises UserError if the JSON is damaged or of another version of bertzoo.
-    """
+    """Return an exported file's format and configs; raises UserError if its metadata JSON is damaged or foreign."""
     try:
         target = targets(python)[description["format"]]
         tables = config.from_dict(load_model.ModelTables, {name: description[name] for name in ("model", "head")})

@@ -12,10 +12,7 @@ USUAL = 128
 
 
 def resolve_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the requested lengths, in tokens, checked and sorted.
-
-    If none is requested, return the smaller of USUAL and the model's max_positions.
-    """
+    """Return the lengths, in tokens, checked and sorted, or if there are none USUAL or max_positions."""
     check_lengths(lengths, pretrained.model.max_positions)
     return tuple(sorted(set(lengths))) or (min(USUAL, pretrained.model.max_positions),)
 

@@ -8,10 +8,7 @@ from collections.abc import Iterable
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the version of each installed package, or "" for a folder that no installed distribution contains.
-
-    packages: names by which Python imports them.
-    """
+    """Return the versions of importable packages, or "" for a folder that no installed distribution contains."""
     return {name: _version(name) for name in packages if importlib.util.find_spec(name) is not None}
 
 

@@ -89,10 +89,7 @@ class FileCompanions:
 
 
 def read_companions(file: Path) -> FileCompanions:
-    """Read the JSON files that belong to a LiteRT file.
-
-    Raises UserError if one of them is missing, damaged or belongs to another file.
-    """
+    """Read a LiteRT file's JSON files; raises UserError if one is missing, damaged or of another file."""
     path, folder = (file.with_name(name) for name in companions(file))
     if (description := read_metadata(file, "format")) is None:
         raise UserError(f"{path} is missing. Convert the model again with `bertzoo convert --to=litert`.")
@@ -276,10 +273,7 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield (name, phone's values, expected values) for each output, both flat.
-
-    If `expected` holds only an output's largest values and their indices, takes the phone's values at these indices.
-    """
+    """Yield (name, phone's values, expected values) for each output, both flat, or only at its likeliest indices."""
     if has_starts := "starts" in expected:
         outputs, expected = _same_starts(outputs, expected)
     for name, values in expected.items():

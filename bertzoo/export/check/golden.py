@@ -172,10 +172,7 @@ def long_text(length: int) -> str:
 
 
 def tokenizer_texts(tokenizer: Tokenizer, plain: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """Return texts on which to compare a file's tokenizer with bertzoo's.
-
-    These are `plain`, then TRICKY, then what `prepared` makes of each text of TRICKY.
-    """
+    """Return texts to compare tokenizers on: `plain`, TRICKY, and TRICKY as `prepared` makes it."""
     rules = tokenizer.config.normalization
     return [*plain, *((text,) for text in TRICKY), *((prepared(text, rules),) for text in TRICKY)]
 
@@ -241,10 +238,7 @@ def check_same(pairs: Iterable[tuple[np.ndarray, np.ndarray]], limit: float, run
 
 
 def _as_json(output: np.ndarray) -> Any:
-    """Return all values of an output.
-
-    Of an output with more than _LARGEST values, returns the shape, the five largest values and their flat indices.
-    """
+    """Return all values of an output; of more than _LARGEST, the shape and the five largest with flat indices."""
     if output.size <= _LARGEST:
         return output.tolist()
     flat = output.reshape(-1)

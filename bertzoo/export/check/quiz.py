@@ -130,10 +130,7 @@ def score_file(
 
 
 def _exam(split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], names: Sequence[str]) -> dict[str, Any]:
-    """Return the content of exam.json: for each example its signature, inputs, label and the file's logits.
-
-    names: names of the file's inputs.
-    """
+    """Return the content of exam.json; names: of the file's inputs."""
     rows: list[dict[str, Any]] = [{} for _ in slots]
     for slot, output in zip(slots, outputs, strict=True):
         batch, index = split.batch(slot, 1), int(slot.rows[0])

@@ -185,10 +185,7 @@ def integer_limit(limit: Limit, kind: Any, size: int) -> Limit:
 def _integer_errors(
     theirs: Sequence[np.ndarray], ours: Sequence[np.ndarray], vectors: Sequence[np.ndarray]
 ) -> dict[str, float | bool]:
-    """Return what `_errors` returns, of int8 in steps and of bits as `integer_limit` says.
-
-    vectors: the model's float32 vectors.
-    """
+    """Return `_errors` of int8 in steps, or of bits as `integer_limit` says; vectors: the model's in float32."""
     if theirs[0].dtype != ours[0].dtype:
         raise ExportFailed(f"an output of the file is {theirs[0].dtype}, but the model's is {ours[0].dtype}. {_ADVICE}")
     errors = _errors(theirs, ours)

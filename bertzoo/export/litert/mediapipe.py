@@ -74,10 +74,7 @@ class TaskGraph(struct.PyTreeNode):
 
 
 class _Echo(struct.PyTreeNode):
-    """A graph that returns the ids of a row as an embedding (L), to show how MediaPipe tokenises a text.
-
-    The embedding is id + 1 at a token, and 0 at padding.
-    """
+    """A graph whose embedding (L) shows how MediaPipe tokenises a text: id + 1 at a token, 0 at padding."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -104,10 +101,7 @@ def packed(content: bytes, tokenizer: Tokenizer, labels: Sequence[str]) -> bytes
 
 
 def _metadata(order: Sequence[str], labelled: bool) -> bytes:
-    """Return MediaPipe's metadata for a file, as a flatbuffer.
-
-    order: bertzoo's names of the inputs, in the file's order. labelled: whether the file is a classifier with labels.
-    """
+    """Return MediaPipe's metadata as a flatbuffer; order: names of the inputs, labelled: whether labels follow."""
     import flatbuffers
 
     # Only the file of the schema: the package imports TensorFlow for its documentation, and Keras writes into ~/.keras.

@@ -24,10 +24,7 @@ ADVICE = "`make .venv-executorch/stamp` in the checkout builds one: --python=.ve
 
 
 def check_python(python: Path, subject: str = "--to=executorch") -> dict[str, str]:
-    """Return the versions of PACKAGES in `python`; raises UserError if `python` cannot be run or lacks one of them.
-
-    subject: feature that needs the packages, for the message.
-    """
+    """Return the versions of PACKAGES in `python`; raises UserError if it cannot be run or lacks one of them."""
     try:
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with start_python([packages.__file__, *PACKAGES], python, text=True, **pipes) as process:

@@ -101,10 +101,7 @@ def run_file(file: str, threads: int, answer: Callable[[Mapping[str, Any]], None
 
 
 def main(task: str, *words: str) -> int:
-    """Run the command "make", or "run" with the words FILE and N; return the exit code.
-
-    What libraries print goes to stderr.
-    """
+    """Run "make", or "run" with the words FILE and N; return the exit code. What libraries print goes to stderr."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

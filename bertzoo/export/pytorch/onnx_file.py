@@ -53,10 +53,7 @@ def count_operators(operators: Iterable[str]) -> Operators:
 
 
 def _rename(model: Any, outputs: Sequence[str]) -> Operators:
-    """Rename an ONNX model's outputs to `outputs`, give other values unique names, and drop its metadata.
-
-    Returns the counts of the model's operators.
-    """
+    """Name outputs as in `outputs`, other values uniquely, drop metadata; return the counts of operators."""
     for place, node in enumerate(model.graph):
         node.name = f"node_{place}"
         node.metadata_props.clear()

@@ -130,11 +130,7 @@ class Int8Table(nn.Module):
 
 
 class Phone(nn.Module):
-    """A PyTorch model for export, whose inputs are positional.
-
-    model: `lay_out` replaces its layers in place.
-    names: the inputs' names, in their order.
-    """
+    """A PyTorch model, laid out in place, with positional inputs; names: the inputs' names, in their order."""
 
     def __init__(self, model: Any, names: tuple[str, ...]) -> None:
         super().__init__()
