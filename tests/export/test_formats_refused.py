@@ -1,4 +1,4 @@
-"""Errors of the PyTorch formats before any conversion, and no files left after a failure; needs no torch."""
+"""Missing packages, errors of the PyTorch formats, and no files left after a failure; needs no torch."""
 
 import importlib.util
 import sys
@@ -12,12 +12,18 @@ from zoo import CASES, pretrained
 from bertzoo.cli.main import main
 from bertzoo.export import convert as exporting
 from bertzoo.export import failure, options, runtimes
+from bertzoo.export.litert import write
 from bertzoo.export.pytorch import executorch, onnx_file
 from bertzoo.runs import load_model
 
 SUFFIXES = {"onnx": ".onnx", "executorch": ".pte"}
-PACKAGES = {"onnx": ["torch", "onnx", "onnxscript", "onnxruntime"]}
-PACKAGES["onnx-text"] = [*PACKAGES["onnx"], "onnxruntime_extensions"]
+TORCH = ("torch", "onnx", "onnxscript", "onnxruntime")
+PACKAGES = {  # (extra, packages) by format
+    "litert": ("litert", write.PACKAGES),
+    "mediapipe": ("mediapipe", ["mediapipe"]),
+    "onnx": ("onnx", TORCH),
+    "onnx-text": ("onnx", [*TORCH, "onnxruntime_extensions"]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +48,13 @@ def failed(capsys: pytest.CaptureFixture, code: int, message: tuple[object, ...]
     assert said.out == "" and len(lines) == 1 and mentions(lines[0], *message), said.err
 
 
-NEEDED = [(to, package) for to, names in PACKAGES.items() for package in names]
+NEEDED = [(to, extra, package) for to, (extra, packages) in PACKAGES.items() for package in packages]
 
 
-@pytest.mark.parametrize(("to", "package"), quick(NEEDED, NEEDED[0], NEEDED[-1]))
-def test_a_missing_torch_package_is_named(to: str, package: str, sources: dict, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("to", "extra", "package"), quick(NEEDED, NEEDED[0], NEEDED[-1]))
+def test_a_missing_package_is_named(to: str, extra: str, package: str, sources: dict, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else name)
-    message = (f"--to={to} ", f" {package},", "`pip install -c constraints.txt -e '.[onnx]'`")
+    message = (f"--to={to} ", f" {package},", f"`pip install -c constraints.txt -e '.[{extra}]'`")
     failed(capsys, 2, message, sources["mobilebert"], tmp_path / f"model{options.SUFFIXES[to]}", f"--to={to}")
     assert not list(tmp_path.iterdir())
 
@@ -67,35 +73,11 @@ def test_a_python_without_executorch_is_rejected(sources: dict, tmp_path, capsys
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("to", quick(SUFFIXES, "onnx"))
-def test_wrong_options_and_destinations_are_rejected(to: str, sources: dict, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
-    file, source = tmp_path / f"model{SUFFIXES[to]}", sources["mobilebert"]
-    for option, message in {
-        "--lengths=17": ("--lengths=17 ", 16),
-        "--lengths=3": ("--lengths=3 ", 4),
-        "--precision=fp16": ("--precision=fp16", "--to=litert", f"--to={to} ", "fp32"),
-        "--precision=int4-dynamic": ("--precision=int4-dynamic", "--to=litert", f"--to={to} ", "fp32"),
-        "--precision=int8": ("--precision=int8 ", "int8-dynamic?"),
-        "--precision=int4": ("--precision=int4 ", "int4-dynamic?"),
-        "--pooling=first": ("sequence_classification", "--head=none"),
-    }.items():
-        failed(capsys, 2, message, source, file, f"--to={to}", option)
-    failed(capsys, 2, ("end", SUFFIXES[to]), source, tmp_path / "model.bin", f"--to={to}")
-    nowhere = f"/proc/nowhere/model{SUFFIXES[to]}"
-    failed(capsys, 2, (f"{nowhere} ",), source, nowhere, f"--to={to}")
+def test_wrong_precisions_and_suffixes_are_rejected(to: str, sources: dict, tmp_path, capsys):
+    file, message = tmp_path / f"model{SUFFIXES[to]}", ("--precision=fp16", "--to=litert", f"--to={to} ", "fp32")
+    failed(capsys, 2, message, sources["mobilebert"], file, f"--to={to}", "--precision=fp16")
+    failed(capsys, 2, ("end", SUFFIXES[to]), sources["mobilebert"], tmp_path / "model.bin", f"--to={to}")
     assert not list(tmp_path.iterdir())
-    (tmp_path / f"{file.name}.json").write_text("mine")
-    failed(capsys, 2, (f"{file.name}.json", "exists"), source, file, f"--to={to}")
-    assert [path.name for path in tmp_path.iterdir()] == [f"{file.name}.json"]
-
-
-@pytest.mark.usefixtures("installed")
-def test_executorch_takes_one_length(sources: dict, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(exporting, "write_file", lambda *_: pytest.fail("it was not refused"))
-    words = (sources["mobilebert"], tmp_path / "model.pte", "--to=executorch", "--lengths=8,16")
-    failed(capsys, 2, ("--lengths: ", "ExecuTorch", "one length", " 2"), *words)
-    words = (sources["mobilebert"], tmp_path / "model.onnx", "--to=onnx", "--python=python3")
-    failed(capsys, 2, ("--python ", "--to=executorch", "--to=onnx"), *words)
 
 
 @pytest.mark.usefixtures("installed")
