@@ -202,13 +202,6 @@ def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:
     return build_experiment(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
-def mesh_fallbacks(built: Experiment) -> list[str]:
-    """Return a sentence on each parameter that the mesh does not divide, and on the fallback that is used for it."""
-    placements = sharding.placements(built.named_boxed, built.mesh)
-    leaves = jax.tree.leaves(placements, is_leaf=lambda leaf: isinstance(leaf, sharding.Placement))
-    return [words for leaf in leaves for words in leaf.taken]
-
-
 def planned_stages(recipe: Recipe) -> list[int]:
     """Return the indices of the stages to plan: of the layer-transfer stages the first, middle and last, else all."""
     groups = len(recipe.layer_groups) if isinstance(recipe, Transfer) else 0
@@ -263,12 +256,15 @@ def make_plan(
         for index in planned_stages(recipe)
     )
     best, worst = chip_hours(recipe, stages, topology)
+    placements = jax.tree.leaves(
+        sharding.placements(built.named_boxed, built.mesh), is_leaf=lambda leaf: isinstance(leaf, sharding.Placement)
+    )
     return RunPlan(
         topology=topology.name,
         chips=topology.chips,
         devices=topology.devices,
         mesh=dict(built.mesh.shape),
-        fallbacks=mesh_fallbacks(built),
+        fallbacks=[words for leaf in placements for words in leaf.taken],
         stages=stages,
         checkpoint_bytes=max(bytes_of(built.state(stage.index), whole=True) for stage in stages),
         model_flops=sum_over_run(recipe, stages, lambda stage: stage.model_flops),

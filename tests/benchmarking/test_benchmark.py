@@ -180,15 +180,10 @@ def test_wrong_arguments_are_rejected(words, message, model, tmp_path, capsys, m
     assert said.out == "" and mentions(said.err.splitlines()[-1], *message), said.err
 
 
-@pytest.mark.parametrize(
-    ("backend", "packages"), [("litert", write.PACKAGES), ("onnx", ("torch", "onnx", "onnxruntime", "onnxscript"))]
-)
-def test_a_missing_backend_package_is_named(backend: str, packages: tuple, model: Path, capsys, monkeypatch):
-    for each in packages:
-        monkeypatch.setitem(sys.modules, each, sys)  # is there
-    monkeypatch.setitem(sys.modules, packages[-1], None)
-    assert main(["benchmark", str(model), f"--backends={backend}"]) == 2
-    assert mentions(capsys.readouterr().err, backend, packages[-1])
+def test_a_missing_backend_package_is_named(model: Path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["benchmark", str(model), "--backends=onnx"]) == 2
+    assert mentions(capsys.readouterr().err, "onnx", "torch")
 
 
 def test_a_model_is_written_once_per_precision(model: Path, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from zoo import CASES, TORCH_CASES, pretrained
 
 import bertzoo
 from bertzoo.cli.main import main
+from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
 from bertzoo.export import runtimes
 from bertzoo.export.check import golden, verify
@@ -31,12 +33,11 @@ from bertzoo.runs import load_model
 
 
 @pytest.mark.parametrize("name", [name for name in TORCH_CASES if name != "squeezebert-stride"])
-def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
+def test_every_model_and_head_at_two_lengths(name: str) -> None:
     source, plain = exported.both(name)
     (example, *_) = verify.sample_rows(plain, None, 9)
     content, operators = onnx_file.onnx(source, example, (4, 16))
-    (tmp_path / "model.onnx").write_bytes(content)
-    exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (8, 11))
+    exported.same(runtimes.Onnx(content), plain, (8, 11))
     model = onnx.load_from_string(content)
     onnx.checker.check_model(model, full_check=True)
     assert [value.name for value in model.graph.input] == list(plain.inputs)
@@ -49,14 +50,17 @@ def test_every_model_and_head_at_two_lengths(name: str, tmp_path: Path) -> None:
     assert operators.get("Softmax", 0) >= (name in CASES)
 
 
-@pytest.mark.slow
-def test_a_row_of_8192_tokens(tmp_path: Path) -> None:
-    sizes = {"vocab_size": 61, "hidden_size": 16, "layers": 2, "heads": 1, "feed_forward_size": 20}
-    source = pretrained(ModernBert(**sizes), SequenceClassification(hidden="gelu"))
+def assert_same(source: Pretrained, span: Sequence[int], lengths: Sequence[int]) -> None:
+    """Compare a file for the lengths `span` with its model at `lengths`."""
     plain = exported.graph(source)
-    (example, *_) = verify.sample_rows(plain, None, 8192)
-    (tmp_path / "model.onnx").write_bytes(onnx_file.onnx(source, example, (8192,))[0])
-    exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (8192,))
+    (example, *_) = verify.sample_rows(plain, None, span[-1])
+    exported.same(runtimes.Onnx(onnx_file.onnx(source, example, span)[0]), plain, lengths)
+
+
+@pytest.mark.slow
+def test_a_row_of_8192_tokens() -> None:
+    sizes = {"vocab_size": 61, "hidden_size": 16, "layers": 2, "heads": 1, "feed_forward_size": 20}
+    assert_same(pretrained(ModernBert(**sizes), SequenceClassification(hidden="gelu")), (8192,), (8192,))
 
 
 @pytest.mark.parametrize("name", ["schubert", "distilbert", "distilbert-joint-span"])
@@ -70,21 +74,14 @@ def test_the_verb_runs_a_file_by_the_inputs_that_it_has(name: str, tmp_path: Pat
     assert said["memory"] > 0
 
 
-def test_a_stride_of_keys_at_one_length(tmp_path: Path) -> None:
-    source, plain = exported.both("squeezebert-stride")
-    (example, *_) = verify.sample_rows(plain, None, 11)
-    (tmp_path / "model.onnx").write_bytes(onnx_file.onnx(source, example, (11,))[0])
-    exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (11,))
+def test_a_stride_of_keys_at_one_length() -> None:
+    assert_same(exported.both("squeezebert-stride")[0], (11,), (11,))
 
 
-def test_rows_with_as_many_tokens_as_starts(tmp_path: Path) -> None:
+def test_rows_with_as_many_tokens_as_starts() -> None:
     """The shortest row of a graph for any length has as many tokens as the head's starts."""
     model = Bert(vocab_size=61, hidden_size=24, layers=1, heads=4, feed_forward_size=20, max_positions=16)
-    source = pretrained(model, JointSpanExtraction(hidden_size=14, beam=7))
-    plain = exported.graph(source)
-    (example, *_) = verify.sample_rows(plain, None, 16)
-    (tmp_path / "model.onnx").write_bytes(onnx_file.onnx(source, example, (7, 16))[0])
-    exported.same(runtimes.Onnx(tmp_path / "model.onnx"), plain, (7, 11))
+    assert_same(pretrained(model, JointSpanExtraction(hidden_size=14, beam=7)), (7, 16), (7, 11))
 
 
 @pytest.fixture(scope="module")
