@@ -296,10 +296,17 @@ def prepare(
     A model that is not a file is first written to `folder`, once for each backend and precision or, if the backend's
     files have a single row length, once for each backend, precision and length.
     """
+
+    def cases(backend: str, files: Mapping[Any, tuple[Path, Mapping[str, Any]]]) -> Iterator[Case]:
+        for threads in settings.threads:
+            for length, (file, facts) in files.items():
+                yield Case(
+                    model=model.name, backend=backend, file=file, description=facts, threads=threads, length=length
+                )
+
     if model.pretrained is None:
         assert model.file is not None
-        files = dict.fromkeys(settings.lengths or [None], (model.file, model.description))
-        yield from _cases(settings, model.name, backends[0], files)
+        yield from cases(backends[0], dict.fromkeys(settings.lengths or [None], (model.file, model.description)))
         return
     lengths = resolve_lengths(model.pretrained, settings.lengths or ())
     for name in backends:
@@ -313,15 +320,7 @@ def prepare(
                 file = folder / f"{len(list(folder.iterdir()))}{target.suffix}"
                 description = write_timed(target, model.pretrained, file, together, precision)  # pyright: ignore[reportArgumentType] (known)
                 files |= dict.fromkeys(together, (file, description))
-            yield from _cases(settings, model.name, name, files)
-
-
-def _cases(
-    settings: BenchmarkSettings, model: str, backend: str, files: Mapping[Any, tuple[Path, Mapping[str, Any]]]
-) -> Iterator[Case]:
-    for threads in settings.threads:
-        for length, (file, description) in files.items():
-            yield Case(model=model, backend=backend, file=file, description=description, threads=threads, length=length)
+            yield from cases(name, files)
 
 
 def _parts(settings: BenchmarkSettings, model: BenchmarkModel) -> Iterator[PartShares]:

@@ -57,10 +57,30 @@ STEPS = [
 ]
 
 
+HEADERS = {
+    **dict.fromkeys(("rte", "stsb"), ("text-classification", ["nyu-mll/glue"])),
+    "tags": ("token-classification", None),
+    "span": ("question-answering", ["rajpurkar/squad"]),
+    "joint": ("question-answering", ["rajpurkar/squad_v2"]),
+    "masked": ("fill-mask", None),
+    "none": ("sentence-similarity", None),  # a file gets the head that embeds
+}
+
+
+def header(card: str) -> dict[str, Any]:
+    """The YAML between the first two lines of dashes, which huggingface_hub reads alike."""
+    fields = yaml.safe_load(card.split("---\n")[1])
+    assert ModelCard(card, ignore_metadata_errors=False).data.to_dict().keys() >= fields.keys() - {"model-index"}
+    return fields
+
+
 @pytest.mark.parametrize(("name", "row", "outputs"), quick(STEPS, STEPS[0], STEPS[5]))
-def test_the_steps_of_every_head(name, row, outputs, models, export):
-    file = export(models / name, "--lengths=16,24")
-    description = described(file)
+def test_the_steps_and_the_header_of_every_head(name, row, outputs, models, export):
+    file = export(models / name, "--lengths=16,24", "--license=mit")
+    description, fields = described(file), header(card_of(file))
+    assert (fields["pipeline_tag"], fields.get("datasets")) == HEADERS[name] and fields["license"] == "mit"
+    assert fields["library_name"] == "litert" and fields["tags"] == ["bertzoo", "bert", "tflite"]
+    assert "model-index" not in fields and "base_model" not in fields  # nothing was scored
     steps, tokenizer = use_steps(description), load_model.read_model(models / name).tokenizer
     assert tokenizer is not None and len(steps) == 5 and all(step in card_of(file) for step in steps)
     assert mentions(steps[0], "Lower-case", "WordPiece", "vocab.txt", tokenizer.vocab_size)
@@ -105,30 +125,6 @@ def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path):
     assert "cc-by-4.0" not in (stated := licence("--license=mit")) and mentions(stated, "mit")
     load_model.write_model(load_model.read_model(source), tmp_path)  # a model directory keeps it
     assert load_model.read_model(tmp_path).source["license"] == "cc-by-4.0"
-
-
-def header(card: str) -> dict[str, Any]:
-    """The YAML between the first two lines of dashes, which huggingface_hub reads alike."""
-    fields = yaml.safe_load(card.split("---\n")[1])
-    assert ModelCard(card, ignore_metadata_errors=False).data.to_dict().keys() >= fields.keys() - {"model-index"}
-    return fields
-
-
-HEADERS = [
-    ("rte", "text-classification", ["nyu-mll/glue"]),
-    ("tags", "token-classification", None),
-    ("joint", "question-answering", ["rajpurkar/squad_v2"]),
-    ("masked", "fill-mask", None),
-    ("none", "sentence-similarity", None),  # a file gets the head that embeds
-]
-
-
-@pytest.mark.parametrize(("name", "pipeline", "datasets"), quick(HEADERS, HEADERS[0]))
-def test_the_header_of_a_file(name: str, pipeline: str, datasets: list[str] | None, models: Path, export: Any):
-    fields = header(card_of(export(models / name, "--lengths=24", "--license=mit")))
-    assert (fields["pipeline_tag"], fields.get("datasets"), fields["license"]) == (pipeline, datasets, "mit")
-    assert fields["library_name"] == "litert" and fields["tags"] == ["bertzoo", "bert", "tflite"]
-    assert "model-index" not in fields and "base_model" not in fields  # nothing was scored
 
 
 @pytest.mark.slow

@@ -201,45 +201,25 @@ def test_unsupported_uses_of_a_file_raise(models: Path, export: Any, capsys):
         assert mentions(said(capsys, *words, code=2)[1], *parts), words
 
 
-def remove_document(file: Path) -> None:
-    file.with_name(f"{file.name}.json").unlink()
-
-
-def remove_folder(file: Path) -> None:
-    shutil.rmtree(file.with_name(f"{file.name}.files"))
-
-
-def change_document(file: Path, **changes: Any) -> None:
-    path = file.with_name(f"{file.name}.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def change_head(file: Path) -> None:
-    change_document(file, head={"kind": "unknown"})
-
-
-def change_inputs(file: Path) -> None:
-    change_document(file, inputs={"token_type]ids": "int32"})
-
-
-def change_file(file: Path) -> None:
-    file.write_bytes(b"other")
-
-
-DAMAGES: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
-    (remove_document, ("rte.tflite.json", "bertzoo convert")),
-    (remove_folder, ("rte.tflite.files", "tokenizer", "bertzoo convert")),
-    (change_head, ("rte.tflite.json", "unknown")),
-    (change_inputs, ("rte.tflite.json", "inputs.token_type]ids")),
-    (change_file, ("rte.tflite.json", "rte.tflite", "hash")),
-]
-
-
 def test_missing_companions_are_named(models: Path, export: Any, tmp_path, capsys):
     file = export(models / "rte", "--lengths=24")
-    for damage, parts in DAMAGES:
-        copy = shutil.copytree(file.parent, tmp_path / "copies" / damage.__name__, ignore=lambda *_: ["copies"])
-        damage(copy / file.name)
+
+    def change(document: Path, **changes: Any) -> None:
+        document.write_text(json.dumps(json.loads(document.read_text()) | changes))
+
+    damages: list[tuple[Callable[[Path, Path, Path], object], tuple[str, ...]]] = [
+        (lambda file, document, folder: document.unlink(), ("rte.tflite.json", "bertzoo convert")),
+        (lambda file, document, folder: shutil.rmtree(folder), ("rte.tflite.files", "tokenizer", "bertzoo convert")),
+        (lambda file, document, folder: change(document, head={"kind": "unknown"}), ("rte.tflite.json", "unknown")),
+        (
+            lambda file, document, folder: change(document, inputs={"token_type]ids": "int32"}),
+            ("rte.tflite.json", "inputs.token_type]ids"),
+        ),
+        (lambda file, document, folder: file.write_bytes(b"other"), ("rte.tflite.json", "rte.tflite", "hash")),
+    ]
+    for number, (damage, parts) in enumerate(damages):
+        copy = shutil.copytree(file.parent, tmp_path / "copies" / str(number), ignore=lambda *_: ["copies"])
+        damage(*(copy / f"{file.name}{end}" for end in ("", ".json", ".files")))
         for verb in ("predict", "evaluate"):
             assert mentions(said(capsys, verb, copy / file.name, code=2)[1], copy, *parts)
     assert not export.loaded  # before the file is opened

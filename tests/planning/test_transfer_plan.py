@@ -1,14 +1,12 @@
 """The plan of a transfer: stages that differ in depth, a teacher, stages between the planned ones."""
 
 import dataclasses
-import json
 
 import jax
 import numpy as np
 import pytest
 from flax import linen as nn
 
-from bertzoo.cli.main import main
 from bertzoo.core import config
 from bertzoo.planning import chips, estimate
 from bertzoo.runs import experiments
@@ -68,12 +66,3 @@ def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(rec
     assert sum(not leaf.sharding.is_fully_replicated for leaf in frozen) > 10
     products = [built.lower(index).as_text().count("stablehlo.dot_general") for index in (2, 3)]
     assert 0 < products[0] < products[1]  # on CPUs the layers run one by one, and the deeper stage has one more
-
-
-@pytest.mark.slow
-def test_the_command_prints_it(capsys):
-    options = [f"--{key}={value}" for key, value in CUT]
-    assert main(["plan", "mobilebert_transfer", "--topology=v5e:2x2", "--no-compile", "--json", *options]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    names = [stage["name"] for stage in printed["stages"]]
-    assert names[0] == "transfer, layer 1 of 4"
