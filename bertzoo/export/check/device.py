@@ -258,52 +258,40 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
         raise UserError(
             f"{path} is missing: the phone did not compute row {number}. Run benchmark_model on this row."
         ) from None
-    outputs, at = {}, 0
-    for name, kind, shape in ports["outputs"]:
-        count = math.prod(shape)
-        size = np.dtype(kind).itemsize * count
-        if at + size <= len(content):
-            outputs[name] = np.frombuffer(content, np.dtype(kind).newbyteorder("<"), count, at).reshape(shape)[0]
-        at += size
-    if at != len(content):
+    kinds = np.dtype([(name, np.dtype(kind).newbyteorder("<"), tuple(shape)) for name, kind, shape in ports["outputs"]])
+    if len(content) != kinds.itemsize:
         raise UserError(
-            f"{path} has {len(content)} bytes, but row {number} has {at} bytes. Copy it from the phone again."
+            f"{path} has {len(content)} bytes, but row {number} has {kinds.itemsize} bytes. Copy it from the phone "
+            "again."
         )
-    return outputs
+    (outputs,) = np.frombuffer(content, kinds)
+    return {name: outputs[name][0] for name in kinds.fields or ()}
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Yield (name, phone's values, expected values) for each output, both flat, or only at its likeliest indices."""
+    """Yield (name, phone's values, expected values) for each output, both flat, or only at its likeliest indices.
+
+    If the starts differ, compares the end logits of common starts; without any, the phone's values become NaN.
+    """
     if has_starts := "starts" in expected:
-        outputs, expected = _same_starts(outputs, expected)
+        from bertzoo.heads import align_starts, drop_excluded  # imports jax, which takes a second
+
+        if not np.array_equal(outputs["starts"], expected["starts"]):
+            if isinstance(expected["end_logits"], dict):  # only the largest values, which cannot be reordered
+                expected = {name: values for name, values in expected.items() if name not in ("starts", "end_logits")}
+            else:
+                try:
+                    outputs, expected = align_starts(outputs, expected)
+                except ValueError:  # phone and file share no start
+                    outputs = {name: np.full(array.shape, np.nan) for name, array in outputs.items()}
     for name, values in expected.items():
         actual = outputs[name].reshape(-1).astype(np.float64)
         if isinstance(values, dict):
             actual, values = actual[values["likeliest"]], values["values"]
         values = values.reshape(-1)
         if has_starts and name.endswith("_logits"):
-            from bertzoo.heads import drop_excluded  # imports jax, which takes a second
-
             actual, values = drop_excluded(actual, values)
         yield name, actual, values
-
-
-def _same_starts(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return `outputs` and `expected`, with end logits for the same start positions.
-
-    If the positions differ and `expected` has only the largest end logits, removes start positions and end logits from
-    `expected`. If no position is common, all `outputs` become NaN.
-    """
-    if np.array_equal(outputs["starts"], expected["starts"]):
-        return outputs, expected
-    if isinstance(expected["end_logits"], dict):  # golden.json has only the largest values, which cannot be reordered
-        return outputs, {name: values for name, values in expected.items() if name not in ("starts", "end_logits")}
-    from bertzoo.heads import align_starts
-
-    try:
-        return align_starts(outputs, expected)
-    except ValueError:  # phone and file share no start
-        return {name: np.full(array.shape, np.nan) for name, array in outputs.items()}, expected
 
 
 def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray]]) -> dict[str, Any] | None:
