@@ -23,7 +23,7 @@ from bertzoo.export.formats import targets
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.lengths import USUAL, resolve_lengths
 from bertzoo.export.litert.write import row_shapes, signature
-from bertzoo.export.options import FORMAT_PRECISIONS, SINGLE
+from bertzoo.export.options import FORMAT_PRECISIONS, SINGLE, SUFFIXES
 from bertzoo.nn.flops import flops_by_scope
 
 _LOG = logging.getLogger(__name__)
@@ -317,7 +317,7 @@ def prepare(
             _LOG.info(f"writing {model.name} for {name}, {precision}")
             files = {}
             for together in [[length] for length in lengths] if name in SINGLE else [lengths]:
-                file = folder / f"{len(list(folder.iterdir()))}{target.suffix}"
+                file = folder / f"{len(list(folder.iterdir()))}{SUFFIXES[name]}"
                 description = write_timed(target, model.pretrained, file, together, precision)  # pyright: ignore[reportArgumentType] (known)
                 files |= dict.fromkeys(together, (file, description))
             yield from cases(name, files)

@@ -27,7 +27,7 @@ from bertzoo.export.check.quiz import Quiz, build_quiz, score_file
 from bertzoo.export.companions import companions, interrupted_write, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.options import FILES, TEXT_FORMATS, ExportOptions
+from bertzoo.export.options import FILES, SUFFIXES, TEXT_FORMATS, ExportOptions
 from bertzoo.finetuning.labels import name_classes
 from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.runs import load_model
@@ -112,8 +112,8 @@ def _read_model(source: Location, options: ExportOptions) -> Pretrained:
 def _convert_to_file(source: Location, destination: Path, options: ExportOptions, memory: Memory) -> Converted:
     """Convert a model to a file; check packages and destination before the model is read, which can take minutes."""
     target = targets(options.python or Path(sys.executable))[options.to]
-    if destination.suffix != target.suffix:
-        raise UserError(f"DST = {destination} must end in {target.suffix}. Rename it.")
+    if destination.suffix != (suffix := SUFFIXES[options.to]):
+        raise UserError(f"DST = {destination} must end in {suffix}. Rename it.")
     packages = target.check()
     names = companions(destination)
     atomic.remove_leftovers(destination)

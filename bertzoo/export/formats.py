@@ -18,7 +18,7 @@ from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.graph.updates import scale_updates
 from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
 from bertzoo.export.litert.mediapipe import TaskGraph
-from bertzoo.export.options import SUFFIXES, Precision
+from bertzoo.export.options import Precision
 from bertzoo.export.pytorch import executorch, onnx_file, onnx_text
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.runs.runner import Runner
@@ -61,11 +61,6 @@ class Target:
     pairs: bool = True
     reference: Callable[[Pretrained, TrainingGraph], Any] = lambda pretrained, graph: graph
     prove: Callable[[Path, Runner, Pretrained, Sequence[int]], dict[str, Any]] = lambda *_: {}
-
-    @property
-    def suffix(self) -> str:
-        """Suffix of the file's name."""
-        return SUFFIXES[self.name]
 
 
 def targets(python: Path) -> dict[str, Target]:
@@ -121,14 +116,12 @@ def targets(python: Path) -> dict[str, Target]:
     return {target.name: target for target in formats}
 
 
-def flops(graph: Any, length: int) -> int:
-    """Count the FLOPs of the matrix products and convolutions for a row of `length` tokens, 2 per multiply-add."""
-    return matmul_flops(lambda graph, row: graph(**row), graph, write.row_shapes(graph, length))
-
-
 def flops_by_signature(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
-    """Return {signature: `flops` of one row}; each of `lengths` has its own signature."""
-    return {write.signature(length): flops(graph, length) for length in lengths}
+    """Count the FLOPs of a row's matrix products and convolutions, 2 per multiply-add, by signature."""
+    return {
+        write.signature(length): matmul_flops(lambda graph, row: graph(**row), graph, write.row_shapes(graph, length))
+        for length in lengths
+    }
 
 
 def _litert(pretrained: Pretrained, reference: Any, settings: FileSettings, file: Path) -> dict[str, Any]:

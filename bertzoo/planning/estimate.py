@@ -106,10 +106,6 @@ class Roofline:
         return max(dataclasses.astuple(self))
 
     @property
-    def sum(self) -> float:
-        return sum(dataclasses.astuple(self))
-
-    @property
     def bound(self) -> str:
         """Name of the field with the most seconds."""
         return max(dataclasses.asdict(self).items(), key=lambda item: item[1])[0]
@@ -383,7 +379,7 @@ def time_step(
         computed_flops=counts.computed_flops,
         padded_flops=padded,
         roofline=roofline,
-        step_seconds=(max(fast, roofline.seconds), max(slow, roofline.sum)),
+        step_seconds=(max(fast, roofline.seconds), max(slow, sum(dataclasses.astuple(roofline)))),
     )
 
 

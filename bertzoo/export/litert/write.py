@@ -26,7 +26,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 PACKAGES = ("litert_converter", "ai_edge_litert", "litert_quantizer")
 CONVERTER = Path(__file__).with_name("litert_process.py")
-POSITIONS = 1  # length of masked_positions: a file predicts one blank at a time
 
 
 def check_packages() -> dict[str, str]:
@@ -43,7 +42,7 @@ def row_shapes(graph: Any, length: int) -> "dict[str, jax.ShapeDtypeStruct]":
     """Return shapes of a graph's inputs for one row of `length` tokens, without the batch axis of 1 that files have."""
     import jax
 
-    sizes = {"masked_positions": POSITIONS}
+    sizes = {"masked_positions": 1}  # a file predicts one blank at a time
     return {name: jax.ShapeDtypeStruct((sizes.get(name, length),), np.int32) for name in graph.inputs}
 
 

@@ -2,7 +2,7 @@
 """Write .onnx files by PyTorch, in float32."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,6 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
     return content, operators
 
 
-def count_operators(operators: Iterable[str]) -> Operators:
-    """Return the count of each operator, the most frequent first."""
-    return dict(Counter(operators).most_common())
-
-
 def _rename(model: Any, outputs: Sequence[str]) -> Operators:
     """Name outputs as in `outputs`, other values uniquely, drop metadata; return the counts of operators."""
     for place, node in enumerate(model.graph):
@@ -66,4 +61,4 @@ def _rename(model: Any, outputs: Sequence[str]) -> Operators:
         value.name = name
     for value in (*model.graph.inputs, *model.graph.outputs):
         value.shape = type(value.shape)([size if isinstance(size, int) else DIMENSION for size in value.shape])
-    return count_operators(node.op_type for node in model.graph)
+    return dict(Counter(node.op_type for node in model.graph).most_common())

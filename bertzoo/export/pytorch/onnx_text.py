@@ -5,6 +5,7 @@ The tokenizer is an operator of onnxruntime-extensions:
 https://github.com/microsoft/onnxruntime-extensions/blob/main/docs/custom_text_ops.md
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -75,7 +76,8 @@ def onnx_text(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tup
         # `split` needs the types of the ids.
         untyped = {*inputs} - {value.name for value in merged.graph.value_info}
         merged.graph.value_info.extend(value for value in tokenizer.graph.output if value.name in untyped)
-    return merged.SerializeToString(), onnx_file.count_operators(node.op_type for node in merged.graph.node)
+    operators = Counter(node.op_type for node in merged.graph.node)
+    return merged.SerializeToString(), dict(operators.most_common())
 
 
 def _tokenizer_graph(tokenizer: Tokenizer, shortest: int, longest: int, model: Any) -> Any:
