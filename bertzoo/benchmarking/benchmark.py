@@ -142,12 +142,7 @@ class BenchmarkResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A file and the settings at which one process times it.
-
-    model: name of the model.
-    description: entries of the file's metadata JSON; {} if it has none.
-    length: row length in tokens; None for the default.
-    """
+    """A file and how one process times it; description: of its metadata JSON or {}, length: None for the default."""
 
     model: str
     backend: str

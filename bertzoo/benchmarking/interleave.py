@@ -27,11 +27,7 @@ class BenchmarkFailed(UserError):
 
 
 class Worker:
-    """A child process that holds a loaded model; call `close` at the end.
-
-    name: name of the model in messages.
-    state: the process's answer after loading, with the keys that the docstring of `worker` lists.
-    """
+    """A child process that holds a loaded model; state: its first answer (see `worker`). Call `close` at the end."""
 
     def __init__(self, name: str, request: LoadRequest, python: str = sys.executable) -> None:
         self.name = name
@@ -101,10 +97,7 @@ def start_workers(
 
 
 def order(count: int, index: int) -> list[int]:
-    """Return the order of `count` workers in round `index`, as their numbers from 0.
-
-    Two rounds form a pair: an order and its reverse. The next pair rotates the order by one worker.
-    """
+    """Return the numbers of `count` workers in their order in round `index`; every second round reverses the order."""
     turned = [(index // 2 + place) % count for place in range(count)]
     return turned if index % 2 == 0 else turned[::-1]
 
@@ -134,11 +127,7 @@ def ratio(ours: Rounds, theirs: Rounds) -> float:
 
 
 def memory_of_file(options: Any, model: Any, file: Path, length: int, inputs: tuple[str, ...]) -> int:
-    """Return the peak memory in bytes of a process that runs a file once, minus that of the runtime without a model.
-
-    options: the `export.options.ExportOptions` with which the file was written. length: tokens in the row. inputs:
-    names of the file's inputs.
-    """
+    """Return the peak bytes of a process that runs a file of `options` once, minus those of the runtime alone."""
     python = str(options.python or sys.executable) if options.to == "executorch" else sys.executable
     request = LoadRequest(options.to, str(file), 1, model.vocab_size, inputs)
     with closing(Worker(str(file), request, python)) as worker:

@@ -64,10 +64,7 @@ def interrupted_write(file: Path) -> dict[str, Any]:
 
 
 def check_takes_ids(file: Path, format: str | None) -> None:
-    """Raise UserError if a file takes texts, because bertzoo times files only on rows of ids.
-
-    format: the entry "format" of the file's metadata JSON.
-    """
+    """Raise UserError for a `format` that takes texts, because bertzoo times files only on rows of ids."""
     if format == "onnx-text":
         raise UserError(
             f"{file} takes texts, but only rows of ids are timed. Convert the model with --to=onnx, and time that file."

@@ -42,11 +42,7 @@ Memory = Callable[[ExportOptions, Any, Path, int, tuple[str, ...]], int]
 
 
 class Converted(NamedTuple):
-    """A finished conversion.
-
-    model: the converted model with its head. description: the metadata JSON of a file; None for a directory. written:
-    False if an earlier call with the same arguments had written the result.
-    """
+    """The converted model, a file's metadata JSON or None, and whether this call, not an earlier one, wrote it."""
 
     model: Pretrained
     description: dict[str, Any] | None

@@ -92,10 +92,7 @@ class Collective:
 
 
 def find_collectives(text: str, devices: int) -> list[Collective]:
-    """Return the collectives in the text of a program compiled for `devices` devices, the largest traffic first.
-
-    A collective in a loop counts once per iteration.
-    """
+    """Return a compiled program's collectives, each once per iteration of a loop, the largest traffic first."""
     bodies = computations(text)
     runs, seen = count_runs(text, bodies), set()
     totals = defaultdict(lambda: [0, 0, 0.0])

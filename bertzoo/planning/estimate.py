@@ -240,12 +240,7 @@ def make_plan(
     price: float | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
-    """Plan a run on a slice; raises ConfigError if the recipe does not fit the slice.
-
-    compiled_steps: the compiler's figures by stage index.
-    price: as in `plan`.
-    not_compiled: why there are no compiler figures, or None.
-    """
+    """Plan a run from the compiler's figures by stage, if any; raises ConfigError if it does not fit the slice."""
     built = build_on_slice(recipe, topology)
     stages = tuple(
         plan_stage(recipe, built, index, topology, (compiled_steps or {}).get(index))

@@ -15,7 +15,7 @@ from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.options import PRECISIONS
-from bertzoo.heads import JointSpanExtraction, NoHead, align_starts
+from bertzoo.heads import JointSpanExtraction, align_starts
 
 
 def test_an_error_of_the_runtime_is_not_reported_as_a_difference():
@@ -116,8 +116,6 @@ def test_a_tab_separates_the_texts_of_a_pair():
 @pytest.mark.parametrize(
     ("head", "longest", "bounds"),
     [
-        (NoHead(), 512, (4, 512)),
-        (JointSpanExtraction(beam=20), 512, (20, 512)),
         (JointSpanExtraction(beam=20), 16, (16, 16)),
         (JointSpanExtraction(beam=2), 512, (4, 512)),
     ],

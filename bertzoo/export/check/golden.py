@@ -46,10 +46,7 @@ _LARGEST = 4096  # values; of a larger output golden.json keeps the five largest
 def golden_rows(
     run: Runner, reference: TrainingGraph, tokenizer: Tokenizer, lengths: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Return the rows of golden.json: texts, signature, inputs, "outputs" (the file's) and "expected" (the model's).
-
-    run: the file. reference: the model. lengths: row lengths of the file, in tokens.
-    """
+    """Return the rows of golden.json, with "outputs" of the file `run` and those "expected" of the model."""
     model = GraphRunner(reference)
     rows, questions = [], head_class(reference.model).form == "question"
     for texts, length in place_texts(tokenizer, lengths, questions):

@@ -47,7 +47,8 @@ def build_graph(model: Any, params: Params) -> Graph:
     for name, layer in zip(names(model.encoder.layers), model.encoder.layers, strict=True):
         if name not in by_name:
             by_name[name] = _layer(layer, params["encoder"][name])
-    projection, head = model.encoder.projection, head_class(model).graph(model, params, _LAYERS)
+    make = GraphLayers(affine=_affine, linear=parts.Affine, norm=_norm, activation=_activation)
+    projection, head = model.encoder.projection, head_class(model).graph(model, params, make)
     layers = [by_name[name] for name in names(model.encoder.layers)]
     if head.reads_first:
         layers[-1] = layers[-1].replace(first=True)
@@ -271,6 +272,3 @@ def _activation(function: Callable) -> Callable:
 def _unknown(module: Any) -> TypeError:
     name = getattr(module, "__name__", type(module).__name__)
     return TypeError(f"the export graph has no counterpart of {name}. Add one to bertzoo/export/graph/from_model.py.")
-
-
-_LAYERS = GraphLayers(affine=_affine, linear=parts.Affine, norm=_norm, activation=_activation)
