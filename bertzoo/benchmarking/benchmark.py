@@ -11,9 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bertzoo.benchmarking.backends import BACKENDS, write_timed
 from bertzoo.benchmarking.interleave import Rounds, ratio, start_workers, take_turns
-from bertzoo.benchmarking.models import BenchmarkModel, check_overrides, read_model
+from bertzoo.benchmarking.models import BACKENDS, BenchmarkModel, check_overrides, read_model, write_timed
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.worker import TEXT_INPUTS, LoadRequest
 from bertzoo.conversion.pretrained import Pretrained
@@ -216,7 +215,7 @@ def benchmark(
     settings = settings or BenchmarkSettings()
     if repeated := [name for name in models if list(models).count(name) > 1]:
         raise UserError(f"{repeated[0]} is named twice. Name every MODEL once.")
-    loaded = [read_model(name, overrides, tuple(BACKENDS)) for name in models]
+    loaded = [read_model(name, overrides) for name in models]
     check_overrides(overrides, loaded)
     if parts and all(model.pretrained is None for model in loaded):
         raise UserError(

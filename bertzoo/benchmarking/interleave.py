@@ -97,7 +97,7 @@ def start_workers(
 
 
 def order(count: int, index: int) -> list[int]:
-    """Return the numbers of `count` workers in their order in round `index`; every second round reverses the order."""
+    """Return worker numbers in their order in round `index`: rotated by one every second round, then reversed."""
     turned = [(index // 2 + place) % count for place in range(count)]
     return turned if index % 2 == 0 else turned[::-1]
 

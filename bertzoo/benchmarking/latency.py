@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertzoo.benchmarking.backends import BACKENDS, write_timed
 from bertzoo.benchmarking.interleave import ratio, start_workers, take_turns
-from bertzoo.benchmarking.models import check_overrides, read_model, untrained
+from bertzoo.benchmarking.models import check_overrides, read_model, untrained, write_timed
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.errors import UserError
@@ -50,7 +49,7 @@ def measure_config(
     if steps < 2:
         raise UserError(f"--steps={steps} is less than 2. Use at least 2: the smallest and the largest size.")
     check_packages()
-    model = read_model(name, overrides, tuple(BACKENDS))
+    model = read_model(name, overrides)
     if model.pretrained is None:
         raise UserError(
             f"--table measures a model, but {name} is a file. Name the model that the file was converted from."

@@ -1,4 +1,4 @@
-"""The models to time: configs with random weights, models in directories, and exported files."""
+"""The models to time: configs with random weights, models in directories, and exported files; their files."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from bertzoo.benchmarking.options import BACKEND_NAMES
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import config_class
 from bertzoo.core.memory import check_available
 from bertzoo.export.companions import check_takes_ids, read_metadata
+from bertzoo.export.formats import FileSettings, Target, flops_by_signature
+from bertzoo.export.graph.reference import training_graph
+from bertzoo.export.options import SUFFIXES, Precision
 from bertzoo.heads import SequenceClassification, parameter_shapes
 from bertzoo.models import Model
 from bertzoo.runs import load_model
 
-DEVIATION = 0.02  # standard deviation of random weights; times do not depend on it
+BACKENDS = {SUFFIXES[name]: name for name in BACKEND_NAMES}  # by the suffix of the files that they run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +43,14 @@ class BenchmarkModel:
         return (model.layers, model.hidden_size, model.heads, model.feed_forward_size) == (12, 768, 12, 3072)
 
 
-def read_model(name: str, overrides: Sequence[tuple[str, str]], suffixes: Sequence[str]) -> BenchmarkModel:
-    """Read a file that ends in one of `suffixes`, a model directory, or a config with overrides and random weights.
+def read_model(name: str, overrides: Sequence[tuple[str, str]] = ()) -> BenchmarkModel:
+    """Read an exported file, a model directory, or a config with overrides and random weights.
 
     A model with a pretraining head, or without a head, becomes a classifier of two classes. Raises UserError if `name`
     is none of the three, the file's metadata JSON is damaged or belongs to another file, or the file takes texts.
     """
     path = Path(name)
-    if path.suffix in suffixes:
+    if path.suffix in BACKENDS:
         if not path.is_file():
             raise UserError(f"{name} does not exist. Write it with `bertzoo convert`.")
         description = read_metadata(path, "inputs", "precision", "head") or {}
@@ -87,9 +91,26 @@ def classifier(pretrained: Pretrained) -> Pretrained:
             return array
         if path.endswith(("scale", "bias")):
             return np.full(shape, float(path.endswith("scale")), np.float32)
-        return DEVIATION * random.standard_normal(shape, np.float32)
+        return 0.02 * random.standard_normal(shape, np.float32)  # times do not depend on it
 
     shapes = parameter_shapes(pretrained.model, head)
     check_available(sum(4 * math.prod(shape) for shape in shapes.values()), f"the model of {pretrained.origin}")
     params = {path: parameter(path, shape) for path, shape in shapes.items()}
     return replace(pretrained, head=head, params=params, generator=None, unused={})
+
+
+def write_timed(
+    target: Target, pretrained: Pretrained, file: Path, lengths: Sequence[int], precision: Precision
+) -> dict[str, Any]:
+    """Write a file for rows of `lengths` tokens; return the entries of its metadata JSON that a benchmark reads."""
+    graph = training_graph(pretrained)
+    facts = target.make(pretrained, graph, FileSettings(lengths=tuple(lengths), precision=precision), file)
+    model = pretrained.model
+    return {
+        "precision": precision,
+        "parameters": pretrained.parameter_count,
+        "model": {"vocab_size": model.vocab_size, "max_positions": model.max_positions},
+        "head": {"kind": pretrained.head.kind},
+        "inputs": list(graph.inputs),
+        "flops": facts.get("flops") or flops_by_signature(graph, lengths),
+    }

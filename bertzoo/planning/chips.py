@@ -76,7 +76,6 @@ _CHIPS = (
     Chip("tpu7x", "TPU7x",       2, 2 * 94.75, 7380e9, 600e9, 256, 9216, ("1x1x1", *_SMALL_3D)),
 )
 # fmt: on
-_COUNTED_IN_CHIPS = ("v5e", "v6e")  # the number in their accelerator types, such as v5litepod-16, counts chips
 CHIPS = {chip.name: chip for chip in _CHIPS}
 
 
@@ -149,7 +148,7 @@ def _accelerator_shape(chip: Chip, text: str, number: int) -> tuple[int, ...]:
     The number counts chips for v5e and v6e, and TensorCores, two per chip, for all others. If several shapes have this
     many chips, returns the most cubic one, which is Cloud TPU's default.
     """
-    cores = 1 if chip.name in _COUNTED_IN_CHIPS else 2
+    cores = 1 if chip.name in ("v5e", "v6e") else 2
     chips, rest = divmod(number, cores)
     shapes = [tuple(map(int, shape.split("x"))) for shape in chip.slices]
     if _is_3d(chip) and chips <= chip.largest:

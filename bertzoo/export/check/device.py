@@ -46,7 +46,6 @@ LIMITS = {
     "int4-dynamic": DeviceLimits(0.2, 0.99, 2.5),  # activations as in int8-dynamic
 }
 FLOAT16 = DeviceLimits(2e-2, 0.9995, 1.0)  # for delegates in float16, unless LIMITS are looser
-_CHANCE = 2  # in addition, a score may be lower by what this many examples count
 _GOLDEN = [{"signature": str, "inputs": {str: [int]}, "outputs": dict}]
 _EXAM = {
     "task": str,
@@ -322,7 +321,7 @@ def _exam_scores(exam: dict[str, Any] | None, outputs: list[dict[str, np.ndarray
 def _lower_scores(exam: dict[str, Any] | None, limits: DeviceLimits) -> Iterator[str]:
     if exam is None:
         return
-    room = limits.points + 100 * _CHANCE / exam["examples"]
+    room = limits.points + 100 * 2 / exam["examples"]  # in addition, by what two examples count
     phone, here = exam["scores"]["phone"], exam["scores"]["here"]
     if any(np.isnan(points) for points in phone.values()):
         yield f"{exam['task']} cannot be scored: an output is not finite"
