@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-import jax
-import numpy as np
 from zoo import TORCH_CASES, pretrained
 
 from bertzoo.cli.main import main
@@ -13,7 +11,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
-from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.reference import TrainingGraph, training_graph
 from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
 from bertzoo.runs import load_model
@@ -27,13 +25,7 @@ def both(name: str) -> tuple[Pretrained, TrainingGraph]:
     if "layers" in fields and isinstance(model.feed_forward_size, int):
         model = dataclasses.replace(model, layers=2 if name.startswith(("albert", "modernbert")) else 1)
     source = pretrained(model, head)
-    return source, graph(source)
-
-
-def graph(source: Pretrained) -> TrainingGraph:
-    """The training graph, of sentence embeddings where there is no head."""
-    module, params = source.module()
-    return TrainingGraph(params=jax.tree.map(np.asarray, params), model=module)
+    return source, training_graph(source)
 
 
 def same(run: Runner, plain: TrainingGraph, lengths: Sequence[int]) -> None:

@@ -22,7 +22,7 @@ from bertzoo.cli.main import main
 from bertzoo.export import formats, runtimes
 from bertzoo.export.check import verify
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.graph.reference import GraphRunner, TrainingGraph
+from bertzoo.export.graph.reference import GraphRunner, training_graph
 from bertzoo.export.pytorch import executorch
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
@@ -35,8 +35,7 @@ PYTHON = Path(sys.executable)
 )
 def test_models_and_heads(name: str, tmp_path: Path) -> None:
     (source, plain), file = exported.both(name), tmp_path / "model.pte"
-    (example, *_) = verify.sample_rows(plain, None, 8)
-    said = executorch.write_pte(PYTHON, source, example, file)
+    said = executorch.write_pte(PYTHON, source, verify.sample_rows(plain, None, 8)[0], file)
     assert said["delegated"] >= 0.5 * said["nodes"] and said["delegates"] > 0
     assert sum(said["not_delegated"].values()) == said["nodes"] - said["delegated"]
     exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
@@ -46,9 +45,8 @@ def test_models_and_heads(name: str, tmp_path: Path) -> None:
 def test_vectors_of_texts(form: str, tmp_path: Path) -> None:
     head = SentenceEmbedding(pooling="weighted_mean", size=16, output=form)  # pyright: ignore[reportArgumentType]
     source, file = pretrained(CASES["bert"][0], head), tmp_path / "model.pte"
-    plain = exported.graph(source)
-    (example, *_) = verify.sample_rows(plain, None, 8)
-    executorch.write_pte(PYTHON, source, example, file)
+    plain = training_graph(source)
+    executorch.write_pte(PYTHON, source, verify.sample_rows(plain, None, 8)[0], file)
     exported.same(runtimes.ExecuTorch(PYTHON, file), plain, (8,))
 
 
@@ -56,13 +54,10 @@ def test_vectors_of_texts(form: str, tmp_path: Path) -> None:
 def test_int8(name: str, tmp_path: Path) -> None:
     """A large vocabulary has a byte per weight, and a second one if the masked head shares the table."""
     model, head = CASES[name]
-    source, file = (
-        pretrained(dataclasses.replace(model, layers=1, vocab_size=8000, embedding_size=24), head),
-        tmp_path / "model.pte",
-    )
-    plain = exported.graph(source)
-    (example, *_) = verify.sample_rows(plain, None, 8)
-    said = executorch.write_pte(PYTHON, source, example, file, "int8-dynamic")
+    source = pretrained(dataclasses.replace(model, layers=1, vocab_size=8000, embedding_size=24), head)
+    file = tmp_path / "model.pte"
+    plain = training_graph(source)
+    said = executorch.write_pte(PYTHON, source, verify.sample_rows(plain, None, 8)[0], file, "int8-dynamic")
     assert said["delegated"] >= 0.5 * said["nodes"]
     assert file.stat().st_size < 0.8 * 4 * source.parameter_count
     with runtimes.ExecuTorch(PYTHON, file) as run:
@@ -75,18 +70,17 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     source, file = exported.classifier(tmp_path / "source"), tmp_path / "new" / "model.pte"
     assert exported.convert(source, file, "executorch", "--lengths=16", f"--python={PYTHON}") == 0
     out = capsys.readouterr().out
-    assert sorted(path.name for path in file.parent.iterdir()) == ["model.pte", "model.pte.files", "model.pte.json"]
     said = json.loads((file.parent / "model.pte.json").read_text())
     assert said["lengths"] == {"shortest": 16, "longest": 16} and said["delegated"] < said["nodes"]
     assert mentions(out, "length_16: logits", 4, "XNNPACK", said["delegated"], said["nodes"], said["delegates"])
     read = load_model.read_model(source)
     module, params = read.module()
-    rows = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 16)
+    row = verify.sample_rows(training_graph(read), read.tokenizer, 16)[1]
     with runtimes.ExecuTorch(PYTHON, file) as run:
-        found = run(rows[1])["logits"]
+        found = run(row)["logits"]
         with pytest.raises(ExportFailed, match=mentioning("ExecuTorch", "the row")):
-            run({name: row[:, :9] for name, row in rows[1].items()})
-    np.testing.assert_allclose(found, module.apply({"params": params}, **rows[1]).logits, atol=1e-5)
+            run({name: array[:, :9] for name, array in row.items()})
+    np.testing.assert_allclose(found, module.apply({"params": params}, **row).logits, atol=1e-5)
     assert found.dtype == np.float32
     ours, theirs = (bertzoo.predict(path, [verify.TEXT[0][:20]])[0]["probabilities"] for path in (source, file))
     assert theirs == pytest.approx(ours, abs=1e-5)

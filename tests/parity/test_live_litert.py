@@ -17,7 +17,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
 from bertzoo.export.graph.from_model import build_graph
-from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.reference import TrainingGraph, training_graph
 from bertzoo.export.litert import flatbuffer, quantise, write
 from bertzoo.export.runtimes import LiteRT
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification, TokenClassification
@@ -28,9 +28,8 @@ LENGTHS = (8, 11)
 
 def graphs(model: Any, head: Any, deviation: float = 0.3) -> tuple[TrainingGraph, Any]:
     """The training graph and the export graph."""
-    module, params = pretrained(model, head, deviation).module()
-    plain = TrainingGraph(params=jax.tree.map(np.asarray, params), model=module)
-    return plain, build_graph(module, plain.params)
+    plain = training_graph(pretrained(model, head, deviation))
+    return plain, build_graph(plain.model, plain.params)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -159,11 +158,8 @@ def test_shared_tables_change_no_output(larger: tuple[TrainingGraph, bytes, byte
         patch.setattr(flatbuffer, "share_scales", lambda content: content)
         repeated = quantise.quantised(five, "int8-dynamic")
     assert len(shared) <= 0.9 * len(repeated)
-    (row, *_), both = (
-        verify.sample_rows(plain, None, 64),
-        [write.Interpreter(content) for content in (shared, repeated)],
-    )
-    found, expected = (run("length_64", row)["logits"] for run in both)
+    (row, *_) = verify.sample_rows(plain, None, 64)
+    found, expected = (write.Interpreter(content)("length_64", row)["logits"] for content in (shared, repeated))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -174,8 +170,8 @@ def test_metadata_moves_weights_into_the_flatbuffer():
     inside = flatbuffer.with_metadata(behind, "NAME", b"data")
     outside = [flatbuffer._outside(ModelT.InitFromObj(Model.GetRootAs(content))) for content in (behind, inside)]
     assert outside[0] and not outside[1]
-    (row, *_), files = verify.sample_rows(plain, None, 32), map(write.Interpreter, (behind, inside))
-    before, after = (file("length_32", row)["logits"] for file in files)
+    (row, *_) = verify.sample_rows(plain, None, 32)
+    before, after = (write.Interpreter(content)("length_32", row)["logits"] for content in (behind, inside))
     np.testing.assert_array_equal(after, before)
 
 

@@ -24,7 +24,7 @@ from bertzoo.conversion import tensors
 from bertzoo.export import formats
 from bertzoo.export.check import golden, verify
 from bertzoo.export.graph.from_model import build_graph
-from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.reference import TrainingGraph, training_graph
 from bertzoo.export.litert import write
 from bertzoo.heads import MaskedLanguageModel, NoHead
 from bertzoo.models import Compute
@@ -46,17 +46,13 @@ def test_the_verb(source: Path, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert mentions(err, source)
     assert mentions(out, "length_16: logits", "length_32: logits", 4, "cosine 1.000000", "fp32")
-    assert sorted(path.name for path in file.parent.iterdir()) == [
-        "model.tflite",
-        "model.tflite.files",
-        "model.tflite.json",
-    ]
+    assert {path.name for path in file.parent.iterdir()} == {file.name, f"{file.name}.files", f"{file.name}.json"}
     said = json.loads((file.parent / "model.tflite.json").read_text())
     assert said["bytes"] == file.stat().st_size and said["head"]["labels"] == ["no", "yes"]
     assert list(said["signatures"]) == ["length_16", "length_32"]
     read = load_model.read_model(source)
     module, params = read.module()
-    row = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 16)[1]
+    row = verify.sample_rows(training_graph(read), read.tokenizer, 16)[1]
     assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
     found = write.Interpreter(file.read_bytes())("length_16", row)["logits"]
     expected = module.apply({"params": params}, **row).logits
@@ -123,14 +119,9 @@ def test_predictions_equal_the_models(source: Path, tmp_path):
     for path, texts in ((source, list(verify.TEXT)), (tmp_path / "masked", ["What a [MASK], warm and [MASK] book."])):
         file = tmp_path / f"{path.name}.tflite"
         assert export(path, file, "--lengths=16,32") == 0
-        for ours, theirs in zip(*(bertzoo.predict(model, texts) for model in (path, file)), strict=True):
-            key = "probabilities" if path == source else "blanks"
-            assert len(ours[key]) == 2
-            assert theirs[key] == (
-                pytest.approx(ours[key], abs=1e-5)
-                if path == source
-                else [pytest.approx(blank, abs=1e-5) for blank in ours[key]]
-            )
+        for pair in zip(*(bertzoo.predict(model, texts) for model in (path, file)), strict=True):
+            ours, theirs = ([one["probabilities"]] if path == source else one["blanks"] for one in pair)
+            assert theirs == [pytest.approx(one, abs=1e-5) for one in ours]
 
 
 def test_golden_inputs_equal_the_tokenizer_files_output(source: Path, tmp_path):
@@ -139,13 +130,10 @@ def test_golden_inputs_equal_the_tokenizer_files_output(source: Path, tmp_path):
     folder = tmp_path / "model.tflite.files"
     assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
     library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    run, rows = (
-        write.Interpreter((tmp_path / "model.tflite").read_bytes()),
-        json.loads((folder / "golden.json").read_text()),
-    )
-    assert {row["signature"] for row in rows} == {"length_8", "length_32"} and any(
-        len(row["texts"]) == 2 for row in rows
-    )
+    run = write.Interpreter((tmp_path / "model.tflite").read_bytes())
+    rows = json.loads((folder / "golden.json").read_text())
+    assert {row["signature"] for row in rows} == {"length_8", "length_32"}
+    assert any(len(row["texts"]) == 2 for row in rows)
     for row in rows:
         given = row["inputs"]
         read, count = library.encode(*row["texts"]), sum(given["attention_mask"])

@@ -25,7 +25,7 @@ from bertzoo.data.tokenizers.wordpiece import WordPieceTokenizer
 from bertzoo.export import runtimes
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
-from bertzoo.export.graph.reference import TrainingGraph
+from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.pytorch import onnx_file, onnx_text
 from bertzoo.heads import JointSpanExtraction, SequenceClassification
 from bertzoo.models import Bert, ModernBert
@@ -35,8 +35,7 @@ from bertzoo.runs import load_model
 @pytest.mark.parametrize("name", [name for name in TORCH_CASES if name != "squeezebert-stride"])
 def test_every_model_and_head_at_two_lengths(name: str) -> None:
     source, plain = exported.both(name)
-    (example, *_) = verify.sample_rows(plain, None, 9)
-    content, operators = onnx_file.onnx(source, example, (4, 16))
+    content, operators = onnx_file.onnx(source, verify.sample_rows(plain, None, 9)[0], (4, 16))
     exported.same(runtimes.Onnx(content), plain, (8, 11))
     model = onnx.load_from_string(content)
     onnx.checker.check_model(model, full_check=True)
@@ -52,9 +51,9 @@ def test_every_model_and_head_at_two_lengths(name: str) -> None:
 
 def assert_same(source: Pretrained, span: Sequence[int], lengths: Sequence[int]) -> None:
     """Compare a file for the lengths `span` with its model at `lengths`."""
-    plain = exported.graph(source)
-    (example, *_) = verify.sample_rows(plain, None, span[-1])
-    exported.same(runtimes.Onnx(onnx_file.onnx(source, example, span)[0]), plain, lengths)
+    plain = training_graph(source)
+    content, _ = onnx_file.onnx(source, verify.sample_rows(plain, None, span[-1])[0], span)
+    exported.same(runtimes.Onnx(content), plain, lengths)
 
 
 @pytest.mark.slow
@@ -104,7 +103,7 @@ def test_the_verb(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -
     assert "FLOPs" in (file.parent / f"{file.name}.files" / "README.md").read_text()
     read, run = load_model.read_model(source), runtimes.Onnx(file)
     module, params = read.module()
-    (row, *_) = verify.sample_rows(TrainingGraph(params=params, model=module), read.tokenizer, 23)
+    (row, *_) = verify.sample_rows(training_graph(read), read.tokenizer, 23)
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(run(row)["logits"], expected, atol=1e-5)
     for ours, theirs in zip(*(bertzoo.predict(path, [*verify.TEXT]) for path in (source, file)), strict=True):
@@ -124,8 +123,8 @@ def test_rows_of_one_length(source: Path, tmp_path: Path) -> None:
 def test_no_file_names_this_machine() -> None:
     """torch adds the source lines of its graph."""
     source, plain = exported.both("bert")
-    (example, *_) = verify.sample_rows(plain, None, 8)
-    assert not re.search(rb"/[\w/.-]+\.py\b", onnx_file.onnx(source, example, (4, 16))[0])
+    content, _ = onnx_file.onnx(source, verify.sample_rows(plain, None, 8)[0], (4, 16))
+    assert not re.search(rb"/[\w/.-]+\.py\b", content)
 
 
 def test_a_file_that_no_runtime_takes(tmp_path: Path) -> None:
