@@ -35,10 +35,8 @@ def described(file: Path) -> dict[str, Any]:
 
 def test_the_rules_that_apps_tokenise_by(models: Path, export: Any):
     """The rules in the JSON are the tokenizer's; the apps in examples/ read no others."""
-    rules, tokenizer = (
-        described(export(models / "rte", "--lengths=16"))["tokenizer"],
-        load_model.read_model(models / "rte").tokenizer,
-    )
+    rules = described(export(models / "rte", "--lengths=16"))["tokenizer"]
+    tokenizer = load_model.read_model(models / "rte").tokenizer
     assert tokenizer is not None and rules["kind"] == "wordpiece" and rules["entries"] == tokenizer.vocab_size
     assert rules["normalization"] == {"lowercase": True, "strip_accents": True, "split_cjk": True}
     unknown = rules["specials"]["unk"]["id"]
@@ -99,9 +97,8 @@ def test_byte_pairs_keep_case(export: Any, tmp_path: Path) -> None:
     file = export(source, "--lengths=16")
     (first, *_), description = use_steps(described(file)), described(file)
     assert mentions(first, "Keep", "byte pairs", "tokenizer.json", words.vocab_size) and first in card_of(file)
-    assert description["tokenizer"]["kind"] == "byte_bpe" and not any(
-        description["tokenizer"]["normalization"].values()
-    )
+    tokenizer = description["tokenizer"]
+    assert tokenizer["kind"] == "byte_bpe" and not any(tokenizer["normalization"].values())
     ids = json.loads((file.with_name(f"{file.name}.files") / "golden.json").read_text())
     assert ids and (file.with_name(f"{file.name}.files") / "tokenizer.json").is_file()
 
@@ -127,9 +124,10 @@ def test_the_licence_is_that_of_the_source(models: Path, export: Any, tmp_path):
     assert load_model.read_model(tmp_path).source["license"] == "cc-by-4.0"
 
 
-@pytest.mark.slow
-def test_the_header_has_the_scores_of_a_file(tmp_path, export: Any):
+def test_the_header_has_the_scores_of_a_file_and_the_licence_of_its_source(tmp_path, export: Any):
     planted.fill(tmp_path)
+    path = tmp_path / "model" / "model.toml"
+    path.write_text(path.read_text().replace("[source]\n", '[source]\nlicense = "cc0-1.0"\n'))
     assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
     file = export(tmp_path / "run", "--lengths=16", "--examples=8")
     scores, fields = described(file)["scores"], header(card_of(file))
@@ -139,6 +137,7 @@ def test_the_header_has_the_scores_of_a_file(tmp_path, export: Any):
     measured = {metric["type"]: metric["value"] for metric in result["metrics"]}
     assert measured == {name: round(value, 2) for name, value in scores["file"].items()}
     assert fields["metrics"] == list(measured)
+    assert fields["license"] == load_model.read_model(tmp_path / "run").source["license"] == "cc0-1.0"
 
 
 @pytest.mark.parametrize(
@@ -177,13 +176,8 @@ def test_the_card_of_a_directory(form: str, library: str, part: str, models: Pat
     ],
 )
 def test_a_licence_becomes_the_hubs_and_is_read_back(stated: str | None, fields: dict[str, str], tmp_path):
-    description = {
-        "head": {"kind": "none"},
-        "source": {"license": stated},
-        "format": "bertzoo",
-        "model": {"kind": "bert"},
-    }
-    data = metadata("x", description)
+    description = {"head": {"kind": "none"}, "source": {"license": stated}, "model": {"kind": "bert"}}
+    data = metadata("x", description | {"format": "bertzoo"})
     assert {name: data[name] for name in fields} == fields
     (tmp_path / "README.md").write_text(f"---\n{data.to_yaml()}\n---\n")
     expected = fields.get("license_name", fields["license"])
@@ -201,11 +195,3 @@ def test_a_run_keeps_the_licence_of_its_source(key: str, finished_run: Path, tmp
     (run / "run.json").write_text(json.dumps(record))
     assert record[key]["license"] == load_model.read_model(run).source["license"] == "cc-by-4.0"
     assert load_model.read_model(run).source["language"] == "en"  # of its own text
-
-
-def test_a_fine_tuned_model_keeps_the_licence_of_its_source(tmp_path):
-    planted.fill(tmp_path)
-    path = tmp_path / "model" / "model.toml"
-    path.write_text(path.read_text().replace("[source]\n", '[source]\nlicense = "cc0-1.0"\n'))
-    assert planted.finetune(tmp_path, tmp_path / "run", "--seeds=1", "--epochs=1") == 0
-    assert load_model.read_model(tmp_path / "run").source["license"] == "cc0-1.0"

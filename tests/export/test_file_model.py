@@ -51,7 +51,6 @@ def test_a_file_predicts_as_its_model(name: str, models: Path, export: Any, caps
     assert bertzoo.predict(file, texts) == close(expected)
 
 
-@pytest.mark.slow
 def test_a_file_of_shorter_rows_cuts_its_texts(models: Path, export: Any, tmp_path, capsys):
     (tmp_path / "texts").write_text("bara doti\n")
     file = export(models / "tags", "--lengths=8", "--precision=int8-static", f"--calibration={tmp_path / 'texts'}")
@@ -87,7 +86,6 @@ def test_a_file_is_scored_as_its_model(models: Path, export: Any, capsys):
     assert document["scores"]["dev"]["accuracy"] == pytest.approx(100 * right / 24)
 
 
-@pytest.mark.slow
 def test_a_file_names_the_classes_of_glue(models: Path, export: Any, tmp_path, capsys):
     """Tables and JSON keep GLUE's labels, as those of the model; an app and the printed lines have names."""
     base, source = load_model.read_model(models / "rte"), tmp_path / "sst2"
@@ -137,7 +135,6 @@ def test_a_file_answers_questions(name: str, models: Path, export: Any, capsys):
     assert document["examples"] == {"dev": 24}
 
 
-@pytest.mark.slow
 def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys):
     file, text = export(models / "masked", "--lengths=8,16"), "bara [MASK] doti [MASK]"
     expected = predicted(capsys, models / "masked", text, "--top=60")
@@ -148,7 +145,6 @@ def test_a_file_fills_blanks_as_its_model(models: Path, export: Any, capsys):
     assert mentions(error, 22, 16, file)
 
 
-@pytest.mark.slow
 def test_a_file_of_the_users_own_task_scores_later_files(models: Path, export: Any, tmp_path, capsys):
     options = ["--own.kind=regression", "--own.label=number", "--seeds=1", "--epochs=1"]
     assert planted.finetune(models, tmp_path / "run", *options) == 0
@@ -171,7 +167,6 @@ def test_a_file_of_the_users_own_task_scores_later_files(models: Path, export: A
         assert mentions(error, file, "dev", "--input")
 
 
-@pytest.mark.slow
 def test_the_advice_for_a_split_without_labels_works(models: Path, export: Any, tmp_path, capsys):
     file, data = export(models / "rte", "--lengths=24"), shutil.copytree(models / "RTE", tmp_path / "a folder")
     (data / "test.tsv").write_text("index\tsentence1\tsentence2\n0\tbara doti\tkera\n")

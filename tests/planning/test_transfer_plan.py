@@ -13,6 +13,8 @@ from bertzoo.runs import experiments
 from bertzoo.runs.configs import Transfer
 from bertzoo.train import sharding
 
+pytestmark = pytest.mark.slow
+
 CUT = [(f"{table}.layers", "4") for table in ("model", "teacher")]
 CUT += [("transfer.batch_size", "64"), ("distillation.0.batch_size", "64"), ("transfer.max_length", "64")]
 CUT += [("distillation.0.max_length", "64"), ("teacher.vocab_size", "1000"), ("model.vocab_size", "1000")]
@@ -29,7 +31,6 @@ def plan(recipe):
     return estimate.make_plan(recipe, chips.parse_topology("v5e:2x2"))
 
 
-@pytest.mark.slow
 def test_the_first_middle_and_last_layer_and_the_distillation_are_planned(recipe, plan):
     assert [stage.index for stage in plan.stages] == [0, 1, 3, 4] == estimate.planned_stages(recipe)
     assert [stage.name for stage in plan.stages][1::2] == ["transfer, layer 2 of 4", "distillation"]
@@ -37,7 +38,6 @@ def test_the_first_middle_and_last_layer_and_the_distillation_are_planned(recipe
     assert estimate.planned_stages(large) == [0, 11, 23, 24]
 
 
-@pytest.mark.slow
 def test_a_stages_cost_grows_with_its_depth(plan):
     first, middle, last, _ = (stage.model_flops for stage in plan.stages)
     assert middle / first == pytest.approx(2, rel=0.1) and last / first == pytest.approx(4, rel=0.1)
@@ -46,7 +46,6 @@ def test_a_stages_cost_grows_with_its_depth(plan):
     assert plan.model_flops == pytest.approx(strategy + 500_000 * plan.stages[-1].model_flops)
 
 
-@pytest.mark.slow
 def test_the_teacher_is_in_memory_and_frozen_parameters_have_no_moments(recipe, plan):
     boxed = experiments.teacher_of(recipe).shapes()
     count = sum(leaf.size for leaf in jax.tree.leaves(nn.meta.unbox(boxed)))
@@ -57,7 +56,6 @@ def test_the_teacher_is_in_memory_and_frozen_parameters_have_no_moments(recipe, 
     assert sum(dataclasses.astuple(plan.stages[0].estimated)) == plan.stages[0].estimated.total
 
 
-@pytest.mark.slow
 def test_the_step_of_a_stage_is_lowered_with_the_teacher_split_over_the_mesh(recipe):
     mesh = sharding.make_mesh(sharding.Mesh(data=2, fsdp=2, tensor=2), jax.devices()[:8])
     built = experiments.build_experiment(recipe, mesh)
