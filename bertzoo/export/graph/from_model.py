@@ -189,23 +189,24 @@ def _narrow(module: Any, params: Params) -> Any:
 def _feed_forward(module: Any, params: Params) -> Any:
     if not isinstance(module, nn.FeedForward | nn.GatedFeedForward):
         raise _unknown(module)
-    names = (
-        ("intermediate", "gate", "output") if isinstance(module, nn.GatedFeedForward) else ("intermediate", "output")
-    )
-    maps = {name: _affine(getattr(module, name), params[name]) for name in names}
+    maps = {
+        name: _affine(getattr(module, name), params[name])
+        for name in ("intermediate", "gate", "output")
+        if name in params
+    }
     whole = parts.GraphFeedForward(**maps, activation=_activation(module.activation))
-    return _apart(maps, lambda group: whole.replace(**group)) or whole
+    groups = _by_group(maps)
+    return Concat(parts=tuple(whole.replace(**group) for group in groups)) if groups else whole
 
 
-def _apart(maps: Mapping[str, Any], build: Callable[[dict[str, Any]], Any]) -> Any:
-    """Return a Concat of build(dense maps of a group) for each group, or None unless `maps` have equally many groups.
+def _by_group(maps: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the maps of each group, or nothing unless all `maps` are in equally many groups.
 
-    This saves concatenations between maps.
+    A network for each group needs fewer concatenations than maps in groups.
     """
     if {type(one) for one in maps.values()} != {Concat} or len({len(one.parts) for one in maps.values()}) > 1:
-        return None
-    groups = zip(*(one.parts for one in maps.values()), strict=True)
-    return Concat(parts=tuple(build(dict(zip(maps, group, strict=True))) for group in groups))
+        return []
+    return [dict(zip(maps, group, strict=True)) for group in zip(*(one.parts for one in maps.values()), strict=True)]
 
 
 def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
@@ -229,11 +230,11 @@ def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
         theta=module.theta if rotary else None,
         reach=module.reach if rotary else None,
     )
-    groups = len(getattr(maps["query"], "parts", "1"))
-    if convolution is None and whole.heads % groups == 0:
-        by_group = _apart(maps, lambda group: whole.replace(**group, output=None, heads=whole.heads // groups))
-        return whole if by_group is None else AttentionSideBySide(parts=by_group.parts, output=whole.output)
-    return whole
+    groups = _by_group(maps) if convolution is None else []
+    if not groups or whole.heads % len(groups):
+        return whole
+    apart = (whole.replace(**group, output=None, heads=whole.heads // len(groups)) for group in groups)
+    return AttentionSideBySide(parts=tuple(apart), output=whole.output)
 
 
 def _convolution(module: Any, params: Params, scale: float) -> tuple[Dynamic | Fixed, dict[str, Any]]:
