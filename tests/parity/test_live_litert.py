@@ -60,12 +60,6 @@ def test_rows_of_8192_tokens():
     verify.verify_outputs(LiteRT(small), plain, None, (512,), "int8-dynamic")
 
 
-@pytest.mark.parametrize("name", ["bert", "squeezebert", "convbert-joint-span", "mobilebert"])
-def test_the_training_graph_itself(name: str):
-    plain, _ = graphs(*CASES[name])
-    verify.verify_outputs(LiteRT(write.convert(plain, LENGTHS)), plain, None, LENGTHS, "fp32")
-
-
 def test_the_operators_of_the_export_graph():
     """One operator each for gelu, softmax and look-up; no gather, no selection, and grouped maps as dense ones."""
     sizes = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "heads": 4, "feed_forward_size": 20, "layers": 3}
