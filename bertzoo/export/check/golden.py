@@ -179,17 +179,10 @@ def token_differences(
 ) -> dict[str, Any]:
     """Compare a runtime's tokens with bertzoo's; return entries of a file's metadata JSON.
 
-    runtime: its name, for the message.
-    plain: texts in plain English, each a text or a pair.
-    theirs: the runtime's ids for each of `tokenizer_texts`, with special tokens.
-    length: tokens of the file's longest row.
+    theirs: the runtime's ids for each of `tokenizer_texts`, with special tokens. length: tokens of the longest row.
 
-    The entries are:
-    tricky: number of texts in TRICKY.
-    differences: the texts of TRICKY that the runtime tokenises differently from bertzoo.
-    prepared_differences: the texts of TRICKY that the runtime tokenises differently even after `prepared`.
-
-    Raises ExportFailed if the runtime tokenises a text of `plain` differently.
+    Returns the number of texts in TRICKY (`tricky`), those that are tokenised differently (`differences`), and those
+    that differ even after `prepared` (`prepared_differences`). Raises ExportFailed if a text of `plain` differs.
     """
     tricky = [(text,) for text in TRICKY]
     differences = []
@@ -213,16 +206,10 @@ def token_differences(
 
 
 def check_same(pairs: Iterable[tuple[np.ndarray, np.ndarray]], limit: float, runtime: str, other: str) -> float:
-    """Return the largest error of a runtime's outputs for texts, compared with the outputs for the texts' ids.
+    """Return the largest error of a runtime's outputs for texts, compared with those for the texts' ids.
 
-    An error is the largest absolute difference between two outputs, divided by the largest absolute value of the output
-    for ids if this value is above 1.
-
-    pairs: for each text, the output for the text and the output for its ids.
-    runtime: name of the runtime, for the message.
-    other: a format whose files take ids; the message recommends it.
-
-    Raises ExportFailed if the largest error exceeds `limit`.
+    An error is the largest absolute difference, divided by the largest absolute value for ids if that is above 1.
+    Raises ExportFailed if it exceeds `limit`; the message recommends the format `other`.
     """
     floats = [[side.astype(np.float64) for side in pair] for pair in pairs]
     worst = float(np.max([np.abs(ours - ids).max() / max(1.0, np.abs(ids).max()) for ours, ids in floats]))

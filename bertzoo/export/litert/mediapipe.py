@@ -125,14 +125,10 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
 
 
 def check_task(file: Path, run: Runner, pretrained: Pretrained, length: int) -> dict[str, Any]:
-    """Compare MediaPipe's results for texts with the file's outputs for the ids that MediaPipe makes of them.
+    """Compare MediaPipe's results for texts with the outputs of `run`, the file in LiteRT, for MediaPipe's ids.
 
-    The texts are `golden.tokenizer_texts`, an empty text, and a text longer than the row.
-    run: the file in LiteRT's interpreter. length: tokens of its row.
-    Returns entries of the file's metadata JSON.
-
-    Raises ExportFailed if a result or a label's name differs, or if MediaPipe tokenises plain English differently from
-    bertzoo.
+    The texts are `golden.tokenizer_texts`, an empty text, and one longer than the row. Returns entries of the JSON.
+    Raises ExportFailed if a result, a label's name or the tokens of plain English differ.
     """
     assert pretrained.tokenizer is not None
     tokenizer, name = pretrained.tokenizer, task_name(pretrained)
