@@ -40,6 +40,13 @@ def export(source: Path, file: Path, *options: str) -> int:
     return main(["convert", str(source), str(file), "--to=litert", *options])
 
 
+@pytest.fixture(scope="module")
+def file(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("file") / "model.tflite"
+    assert export(source, made, "--lengths=16,32") == 0
+    return made
+
+
 def test_the_verb(source: Path, tmp_path, capsys):
     file = tmp_path / "new" / "model.tflite"
     assert export(source, file, "--lengths=32,16") == 0
@@ -59,10 +66,8 @@ def test_the_verb(source: Path, tmp_path, capsys):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_the_description_matches_the_file(source: Path, tmp_path):
+def test_the_description_matches_the_file(file: Path):
     """Inputs and outputs in the graph's order, operators, operations; and the card agrees."""
-    file = tmp_path / "model.tflite"
-    assert export(source, file, "--lengths=16,32") == 0
     said = json.loads(file.with_name(f"{file.name}.json").read_text())
     real = write.Interpreter(file.read_bytes())._interpreter
     for name, ports in said["ports"].items():
@@ -80,7 +85,7 @@ def test_the_description_matches_the_file(source: Path, tmp_path):
     whole = 2 * 16 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16 * 16
     last = 2 * 16 * 2 * 16 * 16 + 2 * (2 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 16 * 16
     assert said["flops"]["length_16"] == whole + last + 2 * 16 * 16 + 2 * 16 * 2
-    card = (tmp_path / "model.tflite.files" / "README.md").read_text()
+    card = (file.with_name("model.tflite.files") / "README.md").read_text()
     assert 0 < said["memory"] < 1e8
     for text in (
         f"takes {said['memory'] / 1e6:,.1f} MB of memory",
@@ -91,18 +96,24 @@ def test_the_description_matches_the_file(source: Path, tmp_path):
         assert text in card, text
 
 
+@pytest.fixture(scope="module")
+def masked(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A masked language model's directory."""
+    folder, read = tmp_path_factory.mktemp("masked"), load_model.read_model(source)
+    load_model.write_model(
+        dataclasses.replace(pretrained(read.model, MaskedLanguageModel()), tokenizer=read.tokenizer), folder
+    )
+    return folder
+
+
 @pytest.mark.parametrize("head", ["classifier", "masked"])
-def test_a_phone_that_computes_what_the_file_does(source: Path, tmp_path, head: str, monkeypatch):
+def test_a_phone_that_computes_what_the_file_does(file: Path, masked: Path, tmp_path, head: str, monkeypatch):
     """What `bertzoo phone pack` writes, read as bytes and computed by LiteRT, is right to `judge`."""
+    packed, given = tmp_path / "packed", tmp_path / "given"
     if head == "masked":
-        read = load_model.read_model(source)
-        made = pretrained(read.model, MaskedLanguageModel())
         monkeypatch.setattr(golden, "_LARGEST", 100)  # of 120 numbers the likeliest are kept
-        source = tmp_path / "masked"
-        source.mkdir()
-        load_model.write_model(dataclasses.replace(made, tokenizer=read.tokenizer), source)
-    file, packed, given = tmp_path / "model.tflite", tmp_path / "packed", tmp_path / "given"
-    assert export(source, file, "--lengths=8,32") == 0
+        file = tmp_path / "model.tflite"
+        assert export(masked, file, "--lengths=8,32") == 0
     on_a_phone(file, packed, given)
     assert main(["phone", "judge", str(file), str(packed), str(given), "--limit=0"]) == 0
     whole = np.frombuffer((given / "00000").read_bytes(), np.float32)
@@ -110,13 +121,9 @@ def test_a_phone_that_computes_what_the_file_does(source: Path, tmp_path, head: 
     assert main(["phone", "judge", str(file), str(packed), str(given)]) == 1
 
 
-def test_predictions_equal_the_models(source: Path, tmp_path):
+def test_predictions_equal_the_models(source: Path, masked: Path, tmp_path):
     """A classifier, and a masked language model, which fills one blank at a time."""
-    read = load_model.read_model(source)
-    (tmp_path / "masked").mkdir()
-    masked = dataclasses.replace(pretrained(read.model, MaskedLanguageModel()), tokenizer=read.tokenizer)
-    load_model.write_model(masked, tmp_path / "masked")
-    for path, texts in ((source, list(verify.TEXT)), (tmp_path / "masked", ["What a [MASK], warm and [MASK] book."])):
+    for path, texts in ((source, list(verify.TEXT)), (masked, ["What a [MASK], warm and [MASK] book."])):
         file = tmp_path / f"{path.name}.tflite"
         assert export(path, file, "--lengths=16,32") == 0
         for pair in zip(*(bertzoo.predict(model, texts) for model in (path, file)), strict=True):
@@ -124,15 +131,14 @@ def test_predictions_equal_the_models(source: Path, tmp_path):
             assert theirs == [pytest.approx(one, abs=1e-5) for one in ours]
 
 
-def test_golden_inputs_equal_the_tokenizer_files_output(source: Path, tmp_path):
+def test_golden_inputs_equal_the_tokenizer_files_output(file: Path):
     """An app that reads tokenizer.json and the file must get the same ids and, within float32, the same outputs."""
-    assert export(source, tmp_path / "model.tflite", "--lengths=8,32") == 0
-    folder = tmp_path / "model.tflite.files"
+    folder = file.with_name("model.tflite.files")
     assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
     library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    run = write.Interpreter((tmp_path / "model.tflite").read_bytes())
+    run = write.Interpreter(file.read_bytes())
     rows = json.loads((folder / "golden.json").read_text())
-    assert {row["signature"] for row in rows} == {"length_8", "length_32"}
+    assert {row["signature"] for row in rows} == {"length_16", "length_32"}
     assert any(len(row["texts"]) == 2 for row in rows)
     for row in rows:
         given = row["inputs"]
