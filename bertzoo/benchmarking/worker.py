@@ -8,7 +8,8 @@ Reads JSON objects from standard input, one per line, and answers each with a JS
 The first request holds the fields of a `LoadRequest`. The answer has:
 
 - `empty`: peak memory of the runtime without a model, in bytes
-- `lengths`, `threads`: those of the `LoadedModel`
+- `lengths`: row lengths of the file, in tokens; empty if the file takes any length
+- `threads`: number of threads in use
 - `version`: version of the runtime
 
 Later requests and their answers:
@@ -48,22 +49,10 @@ class LoadRequest(NamedTuple):
     inputs: Sequence[str] = TEXT_INPUTS
 
 
-class LoadedModel(NamedTuple):
-    """A model in its runtime.
-
-    prepare: maps a length to a function that runs a random row of this length.
-    lengths: row lengths of the file, in tokens; empty if the file takes any length.
-    threads: number of threads in use.
-    """
-
-    prepare: Callable[[int], Inference]
-    lengths: tuple[int, ...]
-    threads: int
-
-
-# A generator that imports the runtime, yields the name of its package, then loads and yields the model. The memory at
-# the first yield is the runtime's own.
-Loader = Iterator[str | LoadedModel]
+# A generator that imports the runtime, yields the name of its package, then loads a model. The memory at the first yield
+# is the runtime's own. Then it yields a function that maps a length to one that runs a random row of this length, and
+# the file's row lengths, empty if it takes any length.
+Loader = Iterator[Any]
 
 
 def random_row(shapes: Mapping[str, tuple[int, ...]], vocabulary: int) -> dict[str, Any]:
@@ -95,7 +84,7 @@ def litert(request: LoadRequest) -> Loader:
         row = {name: array.astype(inputs[name]["dtype"]) for name, array in row.items()}
         return lambda: runner(**row)
 
-    yield LoadedModel(prepare, tuple(sorted(lengths)), request.threads)
+    yield prepare, tuple(sorted(lengths))
 
 
 def onnx(request: LoadRequest) -> Loader:
@@ -110,7 +99,7 @@ def onnx(request: LoadRequest) -> Loader:
     yield "onnxruntime"
     if request.backend == "onnx-text":
         file = runtimes.OnnxText(Path(request.path), request.threads)
-        yield LoadedModel(lambda length: lambda: file.run(["." * (length - 2)]), (), request.threads)
+        yield (lambda length: lambda: file.run(["." * (length - 2)])), ()
         return
     run = runtimes.Onnx(Path(request.path), request.threads)  # raises an exception for a row of a wrong length
 
@@ -119,7 +108,7 @@ def onnx(request: LoadRequest) -> Loader:
         row = {name: array.astype(np.int32) for name, array in random_row(shapes, request.vocabulary).items()}
         return lambda: run(row)
 
-    yield LoadedModel(prepare, (), request.threads)
+    yield prepare, ()
 
 
 def executorch(request: LoadRequest) -> Loader:
@@ -139,7 +128,7 @@ def executorch(request: LoadRequest) -> Loader:
         tensors = [torch.tensor(row[name], dtype=torch.int32) for name in inputs]
         return lambda: dict(zip(outputs, method.execute(tensors), strict=True))
 
-    yield LoadedModel(prepare, (max(shape[-1] for shape in shapes.values()),), request.threads)
+    yield prepare, (max(shape[-1] for shape in shapes.values()),)
 
 
 LOADERS: dict[str, Callable[[LoadRequest], Loader]] = {
@@ -166,16 +155,15 @@ def serve(requests: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
     """Load the model that the first line of `requests` names, and answer the other lines until the input ends."""
     request = LoadRequest(**parse_json(next(requests)))
     loader = LOADERS[request.backend](request)
-    package: Any = next(loader)
-    empty = peak()
-    model: Any = next(loader)
-    answer({"empty": empty, "lengths": model.lengths, "threads": model.threads, "version": version(package)})
+    package, empty = next(loader), peak()
+    prepare, available = next(loader)
+    answer({"empty": empty, "lengths": available, "threads": request.threads, "version": version(package)})
     runs: dict[int, Inference] = {}
     for line in requests:
         message = parse_json(line)
         lengths = message.get("lengths", [])
         for length in {*lengths, *([message["outputs"]] if "outputs" in message else [])} - runs.keys():
-            runs[length] = model.prepare(length)
+            runs[length] = prepare(length)
         if "peak" in message:
             answer({"peak": max(0, peak() - empty)})
         elif "outputs" in message:
