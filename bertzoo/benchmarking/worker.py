@@ -49,7 +49,7 @@ class LoadRequest(NamedTuple):
     inputs: Sequence[str] = TEXT_INPUTS
 
 
-# A generator that imports the runtime, yields the name of its package, then loads a model. The memory at the first yield
+# A generator that imports the runtime, yields its package's name, then loads a model. The memory at the first yield
 # is the runtime's own. Then it yields a function that maps a length to one that runs a random row of this length, and
 # the file's row lengths, empty if it takes any length.
 Loader = Iterator[Any]
