@@ -127,8 +127,8 @@ def test_a_folded_norm_leaves_the_scale_of_the_residual() -> None:
     counts = operations(graphs("mobilebert")[1])
     # In a layer residuals after the attention, two feed-forwards and the output; the trigram's mask, the scores' mask.
     assert counts["mul"] == 2 * 4 + 2
-    # In a layer 11 biases, 4 residuals and the scores' mask; 3 in the embedding, 1 in the head.
-    assert counts["add"] == 2 * (11 + 4 + 1) + 3 + 1
+    # In a layer 11 biases, 4 residuals and the scores' mask; 3 in the embedding, 2 in its look-ups, 1 in the head.
+    assert counts["add"] == 2 * (11 + 4 + 1) + 3 + 2 + 1
 
 
 def test_split_groups_are_dense_products() -> None:
