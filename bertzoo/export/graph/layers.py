@@ -278,10 +278,7 @@ class Attention(struct.PyTreeNode, kw_only=True):
             for name in ("query", "key", "value")
         )
         if self.theta is not None:
-            query, key = (
-                rotate(x.transpose(1, 0, 2)[None], jnp.arange(x.shape[1])[None], self.theta)[0].transpose(1, 0, 2)
-                for x in (query, key)
-            )
+            query, key = (_rotated(x, self.theta) for x in (query, key))
         if self.reach is None or self.reach >= len(masked_M) - 1:
             scores_HRM = jnp.einsum("hrk,hmk->hrm", query, key) + masked_M
             context_RHJ = jnp.einsum("hrm,hmj->rhj", jax.nn.softmax(scores_HRM, axis=-1), value)
@@ -321,6 +318,12 @@ def _attend_near(
     return context_HNRJ.reshape(len(context_HNRJ), -1, context_HNRJ.shape[-1])[:, :rows].transpose(1, 0, 2)
 
 
+def _rotated(x_HLK: jax.Array, theta: float) -> jax.Array:
+    """Return nn.modern.rotate of the rows (H,L,K), whose positions are 0 to L - 1."""
+    places_1L = jnp.arange(x_HLK.shape[1])[None]
+    return rotate(x_HLK.transpose(1, 0, 2)[None], places_1L, theta)[0].transpose(1, 0, 2)
+
+
 class AttentionSideBySide(struct.PyTreeNode):
     """Attention whose heads are split into `parts`.
 
@@ -333,7 +336,8 @@ class AttentionSideBySide(struct.PyTreeNode):
     def __call__(
         self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
     ) -> jax.Array:
-        sources, values = (jnp.split(x, len(self.parts), axis=-1) for x in (source_LD, values_LI))
+        sources = jnp.split(source_LD, len(self.parts), axis=-1)
+        values = sources if values_LI is source_LD else jnp.split(values_LI, len(self.parts), axis=-1)
         inputs = zip(self.parts, sources, values, strict=True)
         heads = [part(source, value, masked_M, mask_L, rows) for part, source, value in inputs]
         return self.output(jnp.concatenate(heads, axis=-1))
