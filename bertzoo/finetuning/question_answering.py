@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bertzoo.finetuning.task_kind import (
 )
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs.runner import Outputs
-from bertzoo.tasks import squad_metric, windows
+from bertzoo.tasks import squad, squad_metric, windows
 from bertzoo.tasks.answers import Answered, Decoding, decode
 from bertzoo.tasks.custom import question_task
 from bertzoo.tasks.predictions import answer_records
@@ -53,7 +53,7 @@ class AnswerSplit(Split):
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        return (self.task.chosen_by,)
+        return ("best_f1" if self.task.nulls else "f1",)
 
     @property
     def digest(self) -> str:
@@ -68,8 +68,12 @@ class AnswerSplit(Split):
         return decode(self.windows, self.windows.restore(slots, named) if slots else [], self.decoding)
 
     def scores(self, predictions: list[Answered]) -> dict[str, float]:
-        """Return SQuAD's official metrics by name."""
-        return self.task.score(self.examples, predictions, self.decoding.threshold)
+        """Return SQuAD's official metrics by name; those of `score_2` if some questions have no answer."""
+        if not self.task.nulls:
+            return squad_metric.score_1(self.examples, {answer.key: answer.text for answer in predictions})
+        odds = {answer.key: answer.null_odds or 0.0 for answer in predictions}
+        best = {answer.key: answer.best for answer in predictions}
+        return squad_metric.score_2(self.examples, best, odds, self.decoding.threshold)
 
     def distinct(self, predictions: list[Answered]) -> set[Any]:
         """Return the distinct answers, or none for a single question, whose answer proves no collapse."""
@@ -171,13 +175,26 @@ class QuestionTask(TaskKind):
         )
 
     def read(self, name: str, directory: str) -> SplitExamples:
-        """Read questions. If the run sets squad.heldout, train and dev are parts of the training data."""
-        split: Any = name
-        return self.task.split(split, directory, self.recipe.squad.heldout)
+        """Read questions. If the run sets squad.heldout, train and dev are parts of the training data.
+
+        Else dev is the development file, and `directory` may be the path of this file.
+        """
+        heldout, split = self.recipe.squad.heldout, cast(SplitName, name)
+        if heldout and split != "test":
+            train, held = squad.hold_out(self.task.read("train", directory).examples, heldout)
+            return SplitExamples(train if split == "train" else held)
+        return self.task.read("train" if split == "dev" and Path(directory).is_file() else split, directory)
 
     def read_files(self) -> dict[str, SplitExamples]:
-        splits = self.task.splits(self.recipe.data_dir, self.recipe.squad.heldout)
-        return dict(zip(("train", "dev"), splits, strict=True))
+        directory, heldout = self.recipe.data_dir, self.recipe.squad.heldout
+        train = self.task.read("train", directory)
+        if heldout:
+            examples, held = squad.hold_out(train.examples, heldout)
+            train, dev = train._replace(examples=examples), SplitExamples(held)
+        else:
+            dev = self.task.read("dev", directory)
+        self.task.check(dev.examples)
+        return {"train": train, "dev": dev}
 
     def note(self, name: str) -> str:
         if not self.recipe.squad.heldout or name == "test":

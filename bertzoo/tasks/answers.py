@@ -111,57 +111,37 @@ def decode(windows: Windows, outputs: Sequence[Output], decoding: Decoding) -> l
                 f"the model's output for {windows.questions[window.question].place} is not finite. Use a checkpoint "
                 "from before training diverged."
             )
-        pairs = _beams if "starts" in output else _logits
-        by_question[window.question].append(pairs(row, window, output, decoding))
+        by_question[window.question].append(_possible(row, window, output, decoding))
     return [
         _answer(question.key, several, windows, decoding)
         for question, several in zip(windows.questions, by_question, strict=True)
     ]
 
 
-def _logits(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """Return a window's possible answers: every pair of a start and an end among those with the highest logits."""
-    start, end = (output[name][: window.length].astype(np.float64) for name in ("start_logits", "end_logits"))
-    starts, ends = (np.argsort(-scores, kind="stable")[: decoding.candidates] for scores in (start, end))
-    pairs = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
-    null = float(start[0]), float(end[0])
-    return _possible(Pairs(row, *pairs, start[pairs[0]], end[pairs[1]], sum(null), null), window, decoding)
+def _possible(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
+    """Return a window's possible answers.
 
-
-def _beams(row: int, window: Window, output: Output, decoding: Decoding) -> Pairs:
-    """Return a window's possible answers: a joint head's `starts`, each with the `ends` for that start."""
-    starts = output["starts"][: decoding.candidates]
-    ends = output["ends"][: decoding.candidates, : decoding.candidates]
-    scores = output["end_scores"][: decoding.candidates, : decoding.candidates].astype(np.float64)
-    firsts = output["start_scores"][: decoding.candidates].astype(np.float64)
-    repeats = ends.shape[1]
-    pairs = Pairs(
-        row,
-        np.repeat(starts, repeats),
-        ends.reshape(-1),
-        np.repeat(firsts, repeats),
-        scores.reshape(-1),
-        float(output["null_score"]),
-        None,
-    )
-    return _possible(pairs, window, decoding)
-
-
-def _possible(pairs: Pairs, window: Window, decoding: Decoding) -> Pairs:
-    """Return `pairs` without the impossible answers.
-
-    An answer is impossible if it is not inside the paragraph, ends before it starts, has over `decoding.longest`
-    tokens, or starts at a token that has more context in another window (`Window.best`).
+    They are a joint head's `starts`, each with the `ends` for that start, or else every pair of a start and an end
+    among those with the highest logits. An answer is impossible if it is not inside the paragraph, ends before it
+    starts, has over `decoding.longest` tokens, or starts at a token that has more context in another window
+    (`Window.best`).
     """
-    starts, ends = pairs.starts - window.context, pairs.ends - window.context
-    inside = (starts >= 0) & (starts <= ends) & (ends < window.size) & (ends - starts < decoding.longest)
-    inside[inside] = window.best[starts[inside]]
-    return pairs._replace(
-        starts=pairs.starts[inside],
-        ends=pairs.ends[inside],
-        start_scores=pairs.start_scores[inside],
-        end_scores=pairs.end_scores[inside],
-    )
+    most = decoding.candidates
+    if "starts" in output:
+        ends, end_scores = (output[name][:most, :most] for name in ("ends", "end_scores"))
+        starts, start_scores = (np.repeat(output[name][:most], ends.shape[1]) for name in ("starts", "start_scores"))
+        ends, scores = ends.ravel(), (start_scores.astype(np.float64), end_scores.ravel().astype(np.float64))
+        null, null_pair = float(output["null_score"]), None
+    else:
+        start, end = (output[name][: window.length].astype(np.float64) for name in ("start_logits", "end_logits"))
+        firsts, lasts = (np.argsort(-scores, kind="stable")[:most] for scores in (start, end))
+        starts, ends = np.repeat(firsts, len(lasts)), np.tile(lasts, len(firsts))
+        scores, null_pair = (start[starts], end[ends]), (float(start[0]), float(end[0]))
+        null = sum(null_pair)
+    first, last = starts - window.context, ends - window.context
+    inside = (first >= 0) & (first <= last) & (last < window.size) & (last - first < decoding.longest)
+    inside[inside] = window.best[first[inside]]
+    return Pairs(row, *(array[inside] for array in (starts, ends, *scores)), null, null_pair)
 
 
 def _answer(key: str, several: list[Pairs], windows: Windows, decoding: Decoding) -> Answered:

@@ -289,7 +289,13 @@ class CustomFiles:
                 f"{table.name} has only the label {', '.join(labels)!r} in the column {self.label!r}. Add examples of "
                 "another label."
             )
-        return tuple(sorted(labels, key=lambda label: (0, int(label), label) if _is_integer(label) else (1, 0, label)))
+
+        def order(label: str) -> tuple[int, int, str]:
+            """Sort integers by value, before other labels."""
+            integer = label.removeprefix("-").isdecimal() and len(label) <= _DIGITS
+            return (0, int(label), label) if integer else (1, 0, label)
+
+        return tuple(sorted(labels, key=order))
 
     def _items(self, cell: Any, place: str) -> list[Any]:
         """Return the labels in a cell: any number (multi_label), one label per word (tokens), or a single label."""
@@ -324,7 +330,10 @@ class CustomFiles:
         for nth, (place, row) in enumerate(table.valid_rows(columns)):
             targets = row[texts:]
             # With a separator, an empty cell is a list of no label.
-            missing = optional and all(_is_missing(cell) and not (self.separator and cell == "") for cell in targets)
+            missing = optional and all(
+                cell is None or (cell == "" and not self.separator) or (cell == -1 and not isinstance(cell, bool))
+                for cell in targets
+            )
 
             def to_index(cell: Any, place: str = place) -> int:
                 return fields.label_index(fields.label_name(cell, place, self.label, names), index, place, self.label)
@@ -377,19 +386,10 @@ def _folder(directory: Path | str) -> Path:
     return on_disk(directory, "data_dir", "Copy the files to this machine and name the copy.")
 
 
-def _is_missing(cell: Any) -> bool:
-    return cell is None or cell == "" or (cell == -1 and not isinstance(cell, bool))
-
-
-def _is_integer(label: str) -> bool:
-    """Return whether a label is an integer of at most _DIGITS characters; such labels are sorted by value."""
-    return label.removeprefix("-").isdecimal() and len(label) <= _DIGITS
-
-
 def question_task(own: CustomFiles) -> SpanTask:
     """Return the question answering task with the files and columns that the config table [own] names."""
     read = functools.partial(read_question_set, own)
-    return SpanTask(name="own", nulls=own.unanswerable, read=read, dev=bool(own.dev))
+    return SpanTask(name="own", nulls=own.unanswerable, read=read)
 
 
 def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> SplitExamples:
@@ -407,7 +407,8 @@ def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str)
         row = dict(zip(columns, cells, strict=True))
         context = fields.nonblank(row[own.context], place, own.context)
         text = fields.nonblank(row[own.question], place, own.question)
-        key = _key(row[own.id], place, own.id) if own.id else str(nth)
+        name = row[own.id] if own.id else nth
+        key = str(name) if type(name) is int else fields.nonblank(name, place, own.id)
         answers = () if hidden else _answers(own, row, context, place)
         if not (answers or own.unanswerable or split == "test"):
             raise UserError(
@@ -436,10 +437,6 @@ def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) ->
             "for each answer."
         )
     return tuple(Answer(text, start) for text, start in zip(texts, starts, strict=True))
-
-
-def _key(cell: Any, place: str, column: str) -> str:
-    return str(cell) if type(cell) is int else fields.nonblank(cell, place, column)
 
 
 def _as_list(cell: Any) -> Sequence[Any]:

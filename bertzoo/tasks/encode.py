@@ -1,15 +1,15 @@
 """Encode examples as token ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (Devlin et al. 2019; run_classifier.py)."""
 
 from collections.abc import Sequence
-from itertools import chain
-from typing import cast
+from itertools import chain, repeat
+from typing import Any, cast
 
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.tasks.rows import Rows
-from bertzoo.tasks.task import Example, Kind, Label
+from bertzoo.tasks.task import Example, Kind
 
 _TOGETHER = 10_000  # texts per call of the tokenizer
 _LEAST = {"a text": 3, "two texts": 5}  # least max_length: [CLS], and for each text a token and [SEP]
@@ -25,27 +25,20 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
     texts = "a text" if kind == "texts" else "two texts"
     if max_length < _LEAST[texts]:
         raise ConfigError(f"max_length = {max_length} leaves no room for {texts}. Use at least {_LEAST[texts]}.")
-    make = _tokens if kind == "tokens" else _texts
-    ids, middle, lengths, first, cut = make(examples, tokenizer, max_length)
-    labels = [example.label for example in examples]
-    if any(label is None for label in labels):
-        label = None
-    elif first is not None:
-        label = _of_words(labels, first, lengths)
+    known = all(example.label is not None for example in examples)
+    if kind == "tokens":
+        columns = _tokens(examples, tokenizer, max_length, known)
     else:
-        label = np.array(labels, np.float32 if kind == "regression" else np.int32)
+        columns = _texts(examples, tokenizer, max_length)
+        if known:
+            dtype = np.float32 if kind == "regression" else np.int32
+            columns["label"] = np.array([example.label for example in examples], dtype)
     return Rows(
         keys=tuple(example.key for example in examples),
-        ids=ids,
-        lengths=lengths,
-        middle=middle,
-        cut=cut,
-        label=label,
-        first=first,
-        words=None if first is None else np.array([len(example.words or ()) for example in examples], np.int64),
         specials=tokenizer.specials,
         max_length=max_length,
         padding=padding,
+        **columns,
     )
 
 
@@ -81,11 +74,7 @@ def encode_pieces(
     return rows, np.array(owner)
 
 
-# The fields `ids`, `middle`, `lengths`, `first` and `cut` of Rows.
-_RowFields = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]
-
-
-def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _RowFields:
+def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> dict[str, np.ndarray]:
     a = _tokenised(tokenizer, [example.text_a for example in examples])
     b = _tokenised(tokenizer, [example.text_b or "" for example in examples])
     a_count, b_count = (np.array([len(text) for text in texts], np.int64) for texts in (a, b))
@@ -97,38 +86,35 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
         (cls, a[i][:keep], sep, b[i][:other], sep if pair else none)
         for i, (keep, other, pair) in enumerate(zip(a_kept, b_kept, paired, strict=True))
     )
-    lengths = 2 + a_kept + np.where(paired, b_kept + 1, 0)
-    ids = np.concatenate([none, *chain.from_iterable(parts)])
-    return ids, a_kept + 2, lengths, None, (a_kept < a_count) | (b_kept < b_count)
+    return {
+        "ids": np.concatenate([none, *chain.from_iterable(parts)]),
+        "lengths": 2 + a_kept + np.where(paired, b_kept + 1, 0),
+        "middle": a_kept + 2,
+        "cut": (a_kept < a_count) | (b_kept < b_count),
+    }
 
 
-def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> _RowFields:
-    """Encode examples whose words have labels; a word without tokens becomes [UNK]."""
+def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, known: bool) -> dict[str, Any]:
+    """Encode examples whose words have labels, if `known`, at their first tokens; a word without tokens is [UNK]."""
     words = sorted({word for example in examples for word in example.words or ()})
-    unknown = np.array([tokenizer.specials.unk], np.int32)
-    pieces = {w: p if len(p) else unknown for w, p in zip(words, _tokenised(tokenizer, words), strict=True)}
-    ids: list[int] = []
-    first: list[bool] = []
-    lengths, cut = [], []
+    pieces = {word: ids.tolist() for word, ids in zip(words, _tokenised(tokenizer, words), strict=True)}
+    specials, rows, cut = tokenizer.specials, [], []
     for example in examples:
-        text = [int(token) for word in example.words or () for token in pieces[word]]
-        starts = [place == 0 for word in example.words or () for place in range(len(pieces[word]))]
-        kept = min(len(text), max_length - 2)
-        ids += [tokenizer.specials.cls, *text[:kept], tokenizer.specials.sep]
-        first += [False, *starts[:kept], False]
-        lengths.append(kept + 2)
-        cut.append(kept < len(text))
-    counts = np.array(lengths, np.int64)
-    return np.array(ids, np.int32), counts, counts, np.array(first, bool), np.array(cut, bool)
-
-
-def _of_words(labels: Sequence[Label], first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return labels of the T tokens in all rows, (T,): at a word's first token the word's label, at other tokens 0."""
-    ends = np.cumsum(lengths)
-    kept = [int(first[end - length : end].sum()) for end, length in zip(ends, lengths, strict=True)]
-    tags = np.zeros(len(first), np.int32)
-    tags[first] = [tag for label, count in zip(labels, kept, strict=True) for tag in cast(tuple, label)[:count]]
-    return tags
+        tags = cast(tuple, example.label) if known else repeat(0)
+        tokens = [
+            (token, nth == 0, 0 if nth else tag)
+            for word, tag in zip(example.words or (), tags, strict=False)
+            for nth, token in enumerate(pieces[word] or [specials.unk])
+        ]
+        rows.append(np.array([(specials.cls, 0, 0), *tokens[: max_length - 2], (specials.sep, 0, 0)], np.int32))
+        cut.append(len(tokens) > max_length - 2)
+    ids, first, label = np.ascontiguousarray(np.concatenate([np.zeros((0, 3), np.int32), *rows]).T)
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return {
+        **{"ids": ids, "lengths": lengths, "middle": lengths, "cut": np.array(cut, bool)},
+        **{"first": first.astype(bool), "label": label if known else None},
+        "words": np.array([len(example.words or ()) for example in examples], np.int64),
+    }
 
 
 def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:

@@ -251,13 +251,14 @@ def legal_steps(tags: Sequence[str]) -> np.ndarray:
     """
     parts = [split_tag(tag) for tag in tags]
     closed = any(prefix in "ES" for prefix, _ in parts)
-
-    def may_follow(prefix: str, label: str, following: str, following_label: str) -> bool:
-        if following in "IE":
-            return prefix in "BI" and label == following_label
-        return not (closed and prefix in "BI")
-
-    return np.where([[may_follow(*one, *other) for other in parts] for one in parts], 0.0, -np.inf)
+    legal = [
+        [
+            before in "BI" and label == other if prefix in "IE" else not (closed and before in "BI")
+            for prefix, other in parts
+        ]
+        for before, label in parts
+    ]
+    return np.where(legal, 0.0, -np.inf)
 
 
 def best_path(scores: np.ndarray, steps: np.ndarray, outside: int) -> np.ndarray:

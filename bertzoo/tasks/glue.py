@@ -114,16 +114,11 @@ class GlueTask(Task):
         return to_index
 
 
-def _hub_split(split: str) -> str:
-    """Return Hugging Face's name of a split."""
-    return split.replace("dev", "validation")
-
-
 def _find(task: GlueTask, split: str, root: Path) -> list[Path]:
     """Find the files of a split in `root` or in the task's folder inside it: one TSV, or one or more Parquet files."""
     inside = sorted(root.iterdir()) if root.is_dir() else []
     known = {name.casefold() for name in (*task.folders, task.name)}
-    hub = _hub_split(split)
+    hub = split.replace("dev", "validation")  # Hugging Face's name
     for directory in (*(path for path in inside if path.name.casefold() in known and path.is_dir()), root):
         tsv = [path for name in (f"{split}.tsv", *task.files) if (path := directory / name).is_file()]
         patterns = (f"{hub}.parquet", f"{hub}-[0-9]*.parquet", f"{hub}/*.parquet")

@@ -16,28 +16,25 @@ class InputForm(NamedTuple):
     words: bool = False
 
 
-def from_lines(lines: Iterable[str], form: InputForm, name: str) -> list[Example]:
+def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
     """Return an example per line, even for an empty line; a tab separates a pair's texts. Quotation marks are kept.
 
-    name: the name of the source in messages. Raises UserError naming the line of a pair without exactly one tab.
+    Raises UserError if the input is not UTF-8, and naming the line of a pair without exactly one tab.
     """
-    examples = []
-    for number, line in enumerate(lines, 1):
-        parts = line.removesuffix("\n").removesuffix("\r").split("\t") if form.pair else [line.rstrip("\r\n")]
-        if len(parts) != 1 + form.pair:
-            raise UserError(f"{name} line {number} has {len(parts) - 1} tabs. Separate the two texts by one tab.")
-        examples.append(_example(number - 1, parts, form))
-    return examples
-
-
-def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
-    """Return the examples that `from_lines` reads from standard input; raises UserError if the input is not UTF-8."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale is
+    examples = []
     try:
-        return from_lines(stream, form, "standard input")
+        for number, line in enumerate(stream, 1):
+            parts = line.removesuffix("\n").removesuffix("\r").split("\t") if form.pair else [line.rstrip("\r\n")]
+            if len(parts) != 1 + form.pair:
+                raise UserError(
+                    f"standard input line {number} has {len(parts) - 1} tabs. Separate the two texts by one tab."
+                )
+            examples.append(_example(number - 1, parts, form))
     except UnicodeDecodeError as error:
         raise UserError(f"standard input is not UTF-8 text ({error.reason}). Convert the input to UTF-8.") from error
+    return examples
 
 
 def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:

@@ -1,7 +1,7 @@
 """Read tables: TSV, CSV, JSONL, Parquet, and files of one word a line (CoNLL)."""
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -78,7 +78,7 @@ def read_table(name: Path | str, *, header: bool = True) -> DataTable:
         return _words(path)
     if path.suffix not in (".tsv", ".csv"):
         raise UserError(f"{path} has an unknown suffix. Use one of {', '.join(SUFFIXES)}.")
-    return _delimited(path, _tab_separated if path.suffix == ".tsv" else _comma_separated, header)
+    return _delimited(path, header)
 
 
 def read_lines(name: Path | str) -> list[str]:
@@ -118,10 +118,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 
-def _tab_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
-    return ((number, line.split("\t")) for number, line in _lines(path))
-
-
 def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of the first line, cells) of each record.
 
@@ -140,8 +136,9 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
         csv.field_size_limit(limit)
 
 
-def _delimited(path: Path, parse: Callable[[Path], Iterator[tuple[int, list[str]]]], header: bool) -> DataTable:
-    records = list(parse(path))
+def _delimited(path: Path, header: bool) -> DataTable:
+    tabs = ((number, line.split("\t")) for number, line in _lines(path))
+    records = list(tabs if path.suffix == ".tsv" else _comma_separated(path))
     first, cells = _filled(path, [(place, cells) for place, (_, cells) in enumerate(records) if cells])[0]
     columns = tuple(cells) if header else tuple(map(str, range(len(cells))))
     if twice := next((name for name in columns if columns.count(name) > 1), None):

@@ -4,7 +4,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,10 @@ def score_2(
     chosen: dict[str, float] = {}
     best: dict[str, float] = {}
     for name, metric in (("exact", exact), ("f1", f1_or_none)):
-        scores = _scores(questions, predictions, metric)
+        scores = {}
+        for question in questions:  # one without an answer in words counts as having the answer ""
+            golds = [answer.text for answer in question.answers if normalize(answer.text)] or [""]
+            scores[question.key] = max(metric(predictions[question.key], gold) for gold in golds)
         total = sum(float(not q.answers) if null_odds[q.key] > threshold else scores[q.key] for q in questions)
         chosen[name] = 100.0 * total / len(questions)
         best[f"best_{name}"], best[f"best_{name}_thresh"] = best_threshold(questions, predictions, scores, null_odds)
@@ -139,17 +142,3 @@ def _counted(questions: Sequence[Question]) -> Sequence[Question]:
     if not questions:
         raise UserError("there is no question to score. Use a split with questions.")
     return questions
-
-
-def _scores(
-    questions: Sequence[Question], predictions: Mapping[str, str], metric: Callable[[str, str], float]
-) -> dict[str, float]:
-    """Return, by question id, the best `metric` of a prediction over the question's non-blank answers.
-
-    A question without such an answer counts as having the answer "".
-    """
-    scores = {}
-    for question in questions:
-        golds = [answer.text for answer in question.answers if normalize(answer.text)] or [""]
-        scores[question.key] = max(metric(predictions[question.key], gold) for gold in golds)
-    return scores

@@ -1,4 +1,4 @@
-"""Options, splits and scores of question answering tasks: SQuAD and custom files, scored as SQuAD's scripts do."""
+"""Options of question answering tasks, and the tasks of SQuAD."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,8 @@ from typing import Literal
 
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks import squad
-from bertzoo.tasks.answers import Answered, Decoding
+from bertzoo.tasks.answers import Decoding
 from bertzoo.tasks.squad import Question
-from bertzoo.tasks.squad_metric import score_1, score_2
 from bertzoo.tasks.task import SplitExamples
 from bertzoo.tasks.windows import Windowing
 
@@ -53,58 +52,17 @@ class SquadOptions:
 class SpanTask:
     """A task with questions whose answers are parts of paragraphs; `read(split, directory)` returns a split.
 
-    nulls: whether some questions have no answer (SQuAD 2.0). dev: whether there is a development file.
+    nulls: whether some questions have no answer (SQuAD 2.0).
     """
 
     name: str
     nulls: bool
     read: Callable[[SplitName, Path | str], SplitExamples]
-    dev: bool = True
-
-    def splits(self, directory: Path | str, heldout: float) -> tuple[SplitExamples, SplitExamples]:
-        """Return the training and development questions; `heldout`: as in `split`.
-
-        Raises UserError if a file is missing or the development questions cannot be scored.
-        """
-        train = self.read("train", directory)
-        if heldout:
-            kept, held = squad.hold_out(train.examples, heldout)
-            train, dev = train._replace(examples=kept), SplitExamples(held)
-        else:
-            dev = self.read("dev", directory)
-        self.check(dev.examples)
-        return train, dev
 
     def check(self, questions: Sequence[Question]) -> None:
         """Raise UserError if a question has no answer, unless the task has unanswerable questions (`nulls`)."""
         if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
             raise UserError(f"{bare.place} has no answer, so predictions cannot be scored. Use a split with answers.")
-
-    def split(self, split: SplitName, directory: Path | str, heldout: float) -> SplitExamples:
-        """Return a split's questions.
-
-        heldout: share of the training articles that make up dev, while the others make up train. With 0, dev is the
-        development file, and `directory` may be the path of this file.
-        """
-        if heldout and split != "test":
-            train, held = squad.hold_out(self.read("train", directory).examples, heldout)
-            return SplitExamples(train if split == "train" else held)
-        return self.read("train" if split == "dev" and Path(directory).is_file() else split, directory)
-
-    def score(self, questions: Sequence[Question], answered: Sequence[Answered], threshold: float) -> dict[str, float]:
-        """Return the official scores of answers in percent: `exact_match` and `f1`.
-
-        With `nulls`, they are those of `score_2`, at the `threshold` of null odds.
-        """
-        if not self.nulls:
-            return score_1(questions, {answer.key: answer.text for answer in answered})
-        odds = {answer.key: answer.null_odds or 0.0 for answer in answered}
-        return score_2(questions, {answer.key: answer.best for answer in answered}, odds, threshold)
-
-    @property
-    def chosen_by(self) -> str:
-        """Name of the development score that chooses the best epoch."""
-        return "best_f1" if self.nulls else "f1"
 
 
 def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], SplitExamples]:

@@ -12,7 +12,6 @@ from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 from bertzoo.tasks.glue import GLUE
 
-HEADER = ("index", "prediction")
 # By test set: its file in the zip, and its number of rows on the leaderboard.
 FILES: dict[str, tuple[str, int]] = {
     "cola": ("CoLA.tsv", 1063),
@@ -49,8 +48,8 @@ def write_submission(
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, (file, count) in FILES.items():
-            lines = [HEADER, *((str(row), _cell(name, row, tables[name][str(row)])) for row in range(count))]
-            text = "".join(f"{index}\t{prediction}\n" for index, prediction in lines)
+            rows = (f"{row}\t{_cell(name, row, tables[name][str(row)])}\n" for row in range(count))
+            text = "index\tprediction\n" + "".join(rows)
             archive.writestr(zipfile.ZipInfo(file, _EPOCH), text, zipfile.ZIP_DEFLATED)
     atomic.write_bytes(path, buffer.getvalue())
 

@@ -6,13 +6,13 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.data.tokenizers.tokenizer import Specials, Tokenizer
+from bertzoo.data.tokenizers.tokenizer import Tokenizer
 from bertzoo.tasks.rows import Rows, Slot
 from bertzoo.tasks.squad import Question
 
@@ -105,11 +105,6 @@ def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
     return owners
 
 
-def _after_marks(text: str, end: int) -> int:
-    """Return `end` moved past the combining marks that follow it in `text`, since tokens leave them out."""
-    return next((i for i in range(end, len(text)) if not unicodedata.combining(text[i])), len(text))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
     """Options for cutting paragraphs into rows `[CLS] question [SEP] part [SEP]`. Parts start `stride` tokens apart."""
@@ -157,7 +152,10 @@ class Windows:
         window = self.windows[row]
         context, shift = self.questions[window.question].context, window.first - window.context
         (first, _), (_, last) = self.pieces[context].offsets[[start + shift, end + shift]].tolist()
-        return first, _after_marks(context, last)
+        # Tokens leave out the combining marks that follow them.
+        return first, next(
+            (i for i in range(last, len(context)) if not unicodedata.combining(context[i])), len(context)
+        )
 
     @property
     def digest(self) -> str:
@@ -213,19 +211,20 @@ def make_windows(
     """
     pieces = _pieces([question.context for question in questions], tokenizer)
     answers = _encode([q.answers[0].text for q in questions if q.answers], tokenizer) if labels else {}
-    cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
+    cls, sep = (np.array([special], np.int32) for special in (tokenizer.specials.cls, tokenizer.specials.sep))
     encoded = _encode([question.text for question in questions], tokenizer)
-    heads = {text: np.array([*cls, *ids[: windowing.max_question], *sep], np.int32) for text, ids in encoded.items()}
-    windows, skipped, layouts, unknown = [], Counter(), {}, set()
+    heads = {text: np.concatenate([cls, ids[: windowing.max_question], sep]) for text, ids in encoded.items()}
+    windows, ids, skipped, layouts, unknown = [], [np.zeros(0, np.int32)], Counter(), {}, set()
     for index, question in enumerate(questions):
-        span = align(question, pieces[question.context], answers) if labels else _NOWHERE
+        paragraph, head = pieces[question.context], heads[question.text]
+        span = align(question, paragraph, answers) if labels else _NOWHERE
         if isinstance(span, str) and every:
             unknown.add(index)
             span = _NOWHERE
         elif isinstance(span, str):
             skipped[span] += 1
             continue
-        context, count = len(heads[question.text]), len(pieces[question.context].ids)
+        context, count = len(head), len(paragraph.ids)
         if (context, count) not in layouts:
             parts = cut(count, windowing.max_length - context - 1, windowing.stride)
             layouts[context, count] = parts, max_context(parts, count)
@@ -236,32 +235,19 @@ def make_windows(
             inside = first <= span[0] and span[1] < first + size
             start, end = (place - first + context if inside else 0 for place in span)
             windows.append(Window(index, context, first, size, number, owners, start, end))
-    rows = replace(_rows(questions, windows, heads, pieces, tokenizer.specials, windowing.max_length), padding=padding)
-    known = frozenset(unknown) if labels else None
-    return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
-
-
-def _rows(
-    questions: Sequence[Question],
-    windows: Sequence[Window],
-    heads: dict[str, np.ndarray],
-    pieces: dict[str, Pieces],
-    specials: Specials,
-    max_length: int,
-) -> Rows:
-    sep, parts = np.array([specials.sep], np.int32), [np.zeros(0, np.int32)]
-    for window in windows:
-        question = questions[window.question]
-        parts += heads[question.text], pieces[question.context].ids[window.first : window.first + window.size], sep
-    return Rows(
+            ids += head, paragraph.ids[first : first + size], sep
+    rows = Rows(
         keys=tuple(questions[window.question].key for window in windows),
-        ids=np.concatenate(parts),
+        ids=np.concatenate(ids).astype(np.int32),
         lengths=np.array([window.length for window in windows], np.int64),
         middle=np.array([window.context for window in windows], np.int64),
         cut=np.array([window.size < len(window.owners) for window in windows], bool),
-        specials=specials,
-        max_length=max_length,
+        specials=tokenizer.specials,
+        max_length=windowing.max_length,
+        padding=padding,
     )
+    known = frozenset(unknown) if labels else None
+    return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
 
 
 def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
@@ -300,15 +286,10 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
     start, end = int(pieces.words[word - 1]), int(pieces.words[final]) - 1
     if end < start:
         return "the answer has no token"
-    return _refine(pieces.ids, start, end, encoded[answer.text])
-
-
-def _refine(ids: np.ndarray, start: int, end: int, answer: np.ndarray) -> tuple[int, int]:
-    """Find `answer` in ids[start : end + 1]; return its first and last index in `ids`, or (start, end) if absent."""
-    size = len(answer)
-    if size:
-        for first in start + np.flatnonzero(ids[start : end + 2 - size] == answer[0]):
-            if first + size <= end + 1 and np.array_equal(ids[first : first + size], answer):
+    ids = encoded[answer.text]
+    if size := len(ids):
+        for first in start + np.flatnonzero(pieces.ids[start : end + 2 - size] == ids[0]):
+            if first + size <= end + 1 and np.array_equal(pieces.ids[first : first + size], ids):
                 return int(first), int(first) + size - 1
     return start, end
 
@@ -321,20 +302,19 @@ def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
     for first in range(0, len(words), _AT_ONCE):
         several = words[first : first + _AT_ONCE]
         known |= zip(several, tokenizer.encode_offsets(several), strict=True)
-    return {text: _joined(text, spans, known) for text, spans in places.items()}
-
-
-def _joined(text: str, spans: list[tuple[int, int]], known: dict[str, tuple[np.ndarray, np.ndarray]]) -> Pieces:
-    pieces = [known[text[a:b]] for a, b in spans]
-    counts = [len(ids) for ids, _ in pieces]
-    shifts = np.repeat(np.array([a for a, _ in spans], np.int32), counts)
-    offsets = np.concatenate([np.zeros((0, 2), np.int32), *(offsets for _, offsets in pieces)])
-    return Pieces(
-        np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in pieces)]),
-        offsets + shifts[:, None],
-        np.cumsum([0, *counts]),
-        np.array(spans, np.int64).reshape(-1, 2),
-    )
+    found = {}
+    for text, spans in places.items():
+        pieces = [known[text[a:b]] for a, b in spans]
+        counts = [len(ids) for ids, _ in pieces]
+        shifts = np.repeat(np.array([a for a, _ in spans], np.int32), counts)
+        offsets = np.concatenate([np.zeros((0, 2), np.int32), *(offsets for _, offsets in pieces)])
+        found[text] = Pieces(
+            np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in pieces)]),
+            offsets + shifts[:, None],
+            np.cumsum([0, *counts]),
+            np.array(spans, np.int64).reshape(-1, 2),
+        )
+    return found
 
 
 def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> dict[str, np.ndarray]:

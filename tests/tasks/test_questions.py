@@ -36,8 +36,7 @@ def test_an_empty_answer_means_unanswerable(tmp_path):
     write(tmp_path / "a.tsv", "question\tcontext\tanswer", "who?\tada\t", "who?\tada\tada")
     own = CustomFiles(kind="span", train="a.tsv", test="t.tsv", unanswerable=True)
     assert [q.impossible for q in custom.read_question_set(own, "train", tmp_path).examples] == [True, False]
-    task = custom.question_task(own)
-    assert task.nulls and not task.dev and not custom.question_task(CustomFiles(kind="span", dev="d.csv")).nulls
+    assert custom.question_task(own).nulls and not custom.question_task(CustomFiles(kind="span")).nulls
     write(tmp_path / "t.tsv", "question\tcontext", "who?\tada")
     (asked,) = custom.read_question_set(CustomFiles(kind="span", test="t.tsv"), "test", tmp_path).examples
     assert asked.answers == ()
