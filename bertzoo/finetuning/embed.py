@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -53,13 +53,9 @@ class EmbeddingModel(SavedModel):
             raise UserError(f"{self.path} records no prompt {name!r}. {known}")
         return prompts[name]
 
-    def embed(
-        self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
-    ) -> np.ndarray:
+    def embed(self, texts: Sequence[str], *, size: int = 0, **options: Any) -> np.ndarray:
         """Return the vectors of texts, (N,E) float32. Arguments and errors are those of `parts`."""
-        parts = [
-            vectors for vectors, _ in self.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)
-        ]
+        parts = [vectors for vectors, _ in self.parts(texts, size=size, **options)]
         return np.concatenate([np.zeros((0, size or self.width), np.float32), *parts])
 
     def parts(
@@ -86,10 +82,9 @@ class EmbeddingModel(SavedModel):
                 weight = np.maximum(rows.lengths - 2, 1)  # an empty text has no token
                 np.add.at(vectors, owner, pieces * weight[:, None])
                 vectors /= np.bincount(owner, weight)[:, None]
-                vectors = unit_vectors(vectors) if self.pretrained.head.normalise else vectors
-            if size:
-                vectors = vectors[:, :size]
-                vectors = unit_vectors(vectors) if self.pretrained.head.normalise else vectors
+            vectors = vectors[:, :size] if size else vectors
+            if self.pretrained.head.normalise and vectors is not pieces:
+                vectors = unit_vectors(vectors)
             yield vectors.astype(np.float32), len(np.unique(owner[rows.cut]))
 
     def _check(self, texts: Sequence[str], size: int, long: str, batch_size: int) -> None:

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import flax.linen as nn
 import jax
 import numpy as np
 
@@ -41,7 +40,6 @@ from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import Rows, Slot, plan_batches
 from bertzoo.tasks.task import Example, SplitExamples
-from bertzoo.train import state
 from bertzoo.train.objective import Objective
 
 if TYPE_CHECKING:
@@ -232,35 +230,18 @@ class EmbeddingTask(TaskKind):
         raise UserError(f"{model.path} predicts no labels: it embeds texts. Use `bertzoo embed` for its vectors.")
 
     def check(self) -> None:
-        recipe, own = self.recipe, self.task
+        recipe, own, options = self.recipe, self.task, self.recipe.embedding
         if recipe.batch_size % recipe.accumulate:
             raise ConfigError(
                 f"accumulate = {recipe.accumulate} does not divide batch_size = {recipe.batch_size}. Use a divisor."
             )
-        self._check_effects()
-        if own is None and recipe.alpha and recipe.embedding.loss == "contrastive":
-            raise ConfigError(
-                "embedding.loss = 'contrastive' needs pairs without a similarity, but task = stsb has similarities. "
-                "Use 'cosine' or 'cosent'."
-            )
-        if own is not None and not own.train:
-            raise ConfigError("task = own has no training examples. Set own.train.")
-        if own is not None and not (own.dev or recipe.embedding.sts_dir):
-            raise ConfigError("task = own has no development examples. Set own.dev, or embedding.sts_dir.")
-        if own is not None and own.dev and not own.text_b and recipe.alpha == 1:
-            raise ConfigError(
-                "dev has single texts, which only a teacher can score. Set own.text_b, or name a teacher."
-            )
-
-    def _check_effects(self) -> None:
-        """Raise ConfigError for an option that changes neither the loss nor the scores."""
-        recipe, options = self.recipe, self.recipe.embedding
         taught, labelled, contrastive = recipe.alpha < 1, recipe.alpha > 0, options.loss == "contrastive"
         rules = (
             (("l2", "directions", "relations", "vectors_dir"), taught, "a teacher, with alpha below 1"),
             (("symmetric",), labelled and contrastive, "embedding.loss = 'contrastive', with alpha above 0"),
             (("temperature",), labelled and options.loss != "cosine", "a loss with a temperature, with alpha above 0"),
             (("sizes",), labelled or options.relations > 0, "alpha above 0 or embedding.relations above 0"),
+            (("sts_dir",), own is not None, "task = own, because the task stsb scores STS-B's development set itself"),
         )
         changed = [
             (f"embedding.{field}", needs)
@@ -273,6 +254,19 @@ class EmbeddingTask(TaskKind):
         if changed:
             option, needs = changed[0]
             raise ConfigError(f"{option} has no effect without {needs}. Remove it, or change that.")
+        if own is None and recipe.alpha and options.loss == "contrastive":
+            raise ConfigError(
+                "embedding.loss = 'contrastive' needs pairs without a similarity, but task = stsb has similarities. "
+                "Use 'cosine' or 'cosent'."
+            )
+        if own is not None and not own.train:
+            raise ConfigError("task = own has no training examples. Set own.train.")
+        if own is not None and not (own.dev or options.sts_dir):
+            raise ConfigError("task = own has no development examples. Set own.dev, or embedding.sts_dir.")
+        if own is not None and own.dev and not own.text_b and recipe.alpha == 1:
+            raise ConfigError(
+                "dev has single texts, which only a teacher can score. Set own.text_b, or name a teacher."
+            )
 
     def check_model(self, model: Any) -> None:
         rates = [getattr(model, name, 0) for name in ("dropout", "attention_dropout")]
@@ -354,7 +348,7 @@ class EmbeddingTask(TaskKind):
         return train, dev, skipped
 
     def add_teacher(
-        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh
+        self, student: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh
     ) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
         model = load_model.read_model(teacher)
         if not isinstance(model.head, SentenceEmbedding) or model.tokenizer is None:
@@ -364,10 +358,10 @@ class EmbeddingTask(TaskKind):
                 "directory of sentence-transformers."
             )
         options = self.recipe.embedding
-        width, ours = model.head.width(model.model), _width(objective)
-        if (options.l2 or options.directions) and ours != width:
+        width, own_width = model.head.width(model.model), self.head.width(student)
+        if (options.l2 or options.directions) and own_width != width:
             raise ConfigError(
-                f"the vectors have {ours} dimensions, but those of --teacher={teacher} have {width}. Set "
+                f"the vectors have {own_width} dimensions, but those of --teacher={teacher} have {width}. Set "
                 f"embedding.projection = {width}, or use embedding.relations without l2 and directions."
             )
         record = {"path": resolve_name(teacher), "parameters_sha256": tensors.digest(model.params)}
@@ -379,14 +373,6 @@ class EmbeddingTask(TaskKind):
             for name, split in seen.items()
         }
         return taught["train"], {**dev, **{name: s for name, s in taught.items() if name != "train"}}, record
-
-
-def _width(objective: Any) -> int:
-    """Return the number of dimensions of the vectors that an objective trains."""
-    ids = jax.ShapeDtypeStruct((1, 4), np.int32)
-    batch = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), ids)
-    params = nn.unbox(state.boxed_shapes(objective))
-    return jax.eval_shape(objective.predict, params, batch)["embedding"].shape[-1]
 
 
 def text_split(

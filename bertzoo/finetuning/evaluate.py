@@ -172,7 +172,15 @@ def evaluate_split(
         return score_embeddings(embedder, task, input=input, data_dir=data_dir, split=split, batch_size=batch_size)
     if input and (split or task or data_dir):
         raise UserError(f"--input={input} names the examples. Leave --split, --task and --data_dir out.")
-    model, split = (_on_file(model, input), "test") if input else (model, split or "dev")
+    split = split or "dev"
+    if input:
+        if model.task_name != "own":
+            raise UserError(
+                f"--input={input} applies only to models of the task `own`, but the task of {model.path} is "
+                f"{model.task_name or 'unknown'}. Use --data_dir."
+            )
+        split, file = "test", str(on_disk(input, "--input", "Copy it to this machine.").absolute())
+        model = replace(model, recipe=replace(model.recipe, own=replace(model.recipe.own, test=file)))
     directory = data_dir or model.recipe.data_dir
     scored = model.task(task, data_dir)
     check_files(model, directory, split, scored.name)
@@ -186,7 +194,10 @@ def evaluate_split(
         try:
             scored.check_labels(part, read)
         except Unlabelled as error:
-            raise UserError(f"{error} {_advise_predict(model, input, error.part, task, data_dir)}") from error
+            flags = {"input": input, "split": "" if input else error.part, "task": task, "data_dir": data_dir}
+            words = [str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
+            advice = f"Use `bertzoo predict {shlex.join(words)}` for its predictions."
+            raise UserError(f"{error} {advice}") from error
         if note := scored.note(part):
             _LOG.info(f"{part}: {note}")
         warn_unknown(model.tokenizer, read.examples, part)
@@ -197,12 +208,6 @@ def evaluate_split(
         save(output)
     counts = {part: len(encoded.examples) for part, encoded in splits.items()}
     return {"task": scored.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **results}
-
-
-def _advise_predict(model: SavedModel, input: str, split: str, task: str, data_dir: str) -> str:
-    flags = {"input": input, "split": "" if input else split, "task": task, "data_dir": data_dir}
-    words = ["bertzoo", "predict", str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
-    return f"Use `{shlex.join(words)}` for its predictions."
 
 
 def check_files(model: SavedModel, directory: str, split: str, task: str) -> None:
@@ -217,17 +222,6 @@ def check_files(model: SavedModel, directory: str, split: str, task: str) -> Non
         raise UserError(
             f"{model.path} does not record where the {split} set of {task} is. Name its folder with --data_dir."
         )
-
-
-def _on_file(model: TaskModel, file: str) -> TaskModel:
-    """Return the model with `file` as the test file of its task; raises UserError for other tasks than `own`."""
-    if model.task_name != "own":
-        raise UserError(
-            f"--input={file} applies only to models of the task `own`, but the task of {model.path} is "
-            f"{model.task_name or 'unknown'}. Use --data_dir."
-        )
-    path = on_disk(file, "--input", "Copy it to this machine.").absolute()
-    return replace(model, recipe=replace(model.recipe, own=replace(model.recipe.own, test=str(path))))
 
 
 def predict_texts(
@@ -285,7 +279,14 @@ def predict_test_sets(
         _LOG.info(
             f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."
         )
-    submission.check_files([file for task in models for file in _files(task)], wnli)
+    submission.check_files(
+        [
+            name
+            for task in models
+            for name in (("mnli_matched", "mnli_mismatched", "ax") if task == "mnli" else (task,))
+        ],
+        wnli,
+    )
     tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
     for splits in tests.values():
         for name, examples in splits.items():
@@ -299,11 +300,6 @@ def predict_test_sets(
             _LOG.info(f"{name}: {len(examples):,} rows{note}")
             predictions[name] = {example.key: value for example, value in zip(examples, values.tolist(), strict=True)}
     return predictions
-
-
-def _files(task: str) -> list[str]:
-    """Return the test sets (keys of submission.FILES) that the model of a task predicts."""
-    return ["mnli_matched", "mnli_mismatched", "ax"] if task == "mnli" else [task]
 
 
 def _tests(task: str, directory: str) -> dict[str, list[Example]]:

@@ -199,10 +199,6 @@ class MultiTask(TaskKind):
             [*dict.fromkeys(chain.from_iterable(one.counts for one in heads.values()))],
         )
 
-    @property
-    def notes(self) -> dict[str, str | int]:
-        return {}
-
 
 def head_recipe(recipe: Finetune, columns: Any) -> Finetune:
     """Return the config of a run with one of the heads alone. columns: the head's HeadColumns."""

@@ -48,7 +48,12 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
         text += f"\n## Decisions of seed {best}\n\n" + "\n\n".join([*describe(decision), _confusion(decision)]) + "\n"
     (directory / "report.md").write_text(text, encoding="utf-8")
     newest = max(histories)
-    summary = f"The loss of seed {newest}:\n{report.summary(_losses(histories[newest]))}"
+    train, heldout = (  # without the scores: they are in points, and the summary would read them as shares
+        [{"step": line["step"], "loss": line["loss"]} for line in lines]
+        for lines in (histories[newest].train, histories[newest].heldout)
+    )
+    losses = replace(histories[newest], train=train, heldout=heldout)
+    summary = f"The loss of seed {newest}:\n{report.summary(losses)}"
     return [*written, directory / "report.md"], summary
 
 
@@ -73,14 +78,6 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
     images = [f"![{path.stem}]({path.name})" for path in pictures]
     parts = [f"# {directory.resolve().name}", setup, tables.markdown(head, rows), note, *images]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _losses(history: History) -> History:
-    """Return a history without the scores: they are in points, and `report.summary` would read them as shares."""
-    train, heldout = (
-        [{"step": line["step"], "loss": line["loss"]} for line in lines] for lines in (history.train, history.heldout)
-    )
-    return replace(history, train=train, heldout=heldout)
 
 
 def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Path:

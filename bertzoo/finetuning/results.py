@@ -4,6 +4,7 @@ import json
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -104,16 +105,12 @@ def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
 def _find_runs(directory: Path) -> Iterable[Path]:
     for folder, inside, files in os.walk(directory):
         inside.sort()
-        if RESULTS in files or _is_finetuning(Path(folder)):
+        kind = None
+        with suppress(UserError):  # not a config of bertzoo
+            kind = kind_of_run(Path(folder))
+        if RESULTS in files or kind is FINETUNE:
             inside.clear()
             yield Path(folder)
-
-
-def _is_finetuning(directory: Path) -> bool:
-    try:
-        return kind_of_run(directory) is FINETUNE
-    except UserError:  # not a config of bertzoo
-        return False
 
 
 def read_run(path: Path, place: Path) -> FinishedRun:

@@ -19,7 +19,6 @@ from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.finetuning.scoring import outputs_and_losses
 from bertzoo.finetuning.seeds import SCORES
 from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
-from bertzoo.models import Compute
 from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner, RowRunner, Runner
@@ -107,7 +106,21 @@ def load_saved(path: Path, seed: int | None = None) -> SavedModel:
 
     Raises UserError if there is no model.
     """
-    folder, recipe = _folder(path, seed)
+    folder, recipe = path, None
+    if kind_of_run(path) is FINETUNE:
+        recipe = config.load(Finetune, [path / CONFIG])
+        if seed is None and not (path / RESULTS).is_file():
+            raise UserError(f"{path} is unfinished. Run the same bertzoo finetune again, or name a seed with --seed.")
+        if seed is not None and not (folder := path / f"seed-{seed}" / MODEL).is_dir():
+            seeds = sorted(model.parent.name.removeprefix("seed-") for model in path.glob(f"seed-*/{MODEL}"))
+            advice = f"Use one of {', '.join(seeds)}." if seeds else "Run the same bertzoo finetune again."
+            raise UserError(f"--seed={seed} has no model in {path}. {advice}")
+    elif seed is not None:
+        raise UserError(f"--seed={seed} applies only to a run of several seeds, not to {path}. Leave it out.")
+    else:
+        folder = path / MODEL if (path / SCORES).is_file() else path
+        if folder.name == MODEL and kind_of_run(run := folder.parent.parent) is FINETUNE:
+            recipe = config.load(Finetune, [run / CONFIG])
     return with_options(path, load_model.read_model(folder), recipe)
 
 
@@ -122,45 +135,18 @@ def with_options(path: Path, model: Pretrained, recipe: Finetune | None = None) 
         raise ConfigError(f"{path} has no tokenizer. Convert the model again, with its vocabulary.")
     usual = Windowing.max_length if model.head.form == "question" else Finetune().max_length
     longest = recipe.max_length if recipe else int(model.source.get("max_length", usual))
+    task_name = recipe.task if recipe else str(model.source.get("task", ""))
+    recipe = recipe or Finetune(
+        own=config.from_dict(CustomFiles, model.source.get("own", {})),
+        squad=noted_options(model.source, model.head)[0],
+        scale=source_number(model.source, "scale", 1.0),
+        embedding=EmbeddingOptions(sizes=getattr(model.head, "sizes", ())),
+    )
     return SavedModel(
         path=path,
         pretrained=model,
         tokenizer=model.tokenizer,
-        recipe=recipe or _recorded(model),
-        task_name=recipe.task if recipe else str(model.source.get("task", "")),
+        recipe=recipe,
+        task_name=task_name,
         max_length=min(longest, model.model.max_positions),
     )
-
-
-def _recorded(model: Pretrained) -> Finetune:
-    """Return the default config, with the options that `model.source` records."""
-    source = model.source
-    return Finetune(
-        compute=Compute(),
-        own=config.from_dict(CustomFiles, source.get("own", {})),
-        squad=noted_options(source, model.head)[0],
-        scale=source_number(source, "scale", 1.0),
-        embedding=EmbeddingOptions(sizes=getattr(model.head, "sizes", ())),
-    )
-
-
-def _folder(path: Path, seed: int | None) -> tuple[Path, Finetune | None]:
-    """Return the directory of the model at `path` and, if it belongs to a run, the run's config."""
-    if kind_of_run(path) is FINETUNE:
-        recipe = config.load(Finetune, [path / CONFIG])
-        if seed is None and not (path / RESULTS).is_file():
-            raise UserError(f"{path} is unfinished. Run the same bertzoo finetune again, or name a seed with --seed.")
-        if seed is None:
-            return path, recipe
-        folder = path / f"seed-{seed}" / MODEL
-        if not folder.is_dir():
-            seeds = sorted(model.parent.name.removeprefix("seed-") for model in path.glob(f"seed-*/{MODEL}"))
-            advice = f"Use one of {', '.join(seeds)}." if seeds else "Run the same bertzoo finetune again."
-            raise UserError(f"--seed={seed} has no model in {path}. {advice}")
-        return folder, recipe
-    if seed is not None:
-        raise UserError(f"--seed={seed} applies only to a run of several seeds, not to {path}. Leave it out.")
-    folder = path / MODEL if (path / SCORES).is_file() else path
-    if folder.name == MODEL and kind_of_run(run := folder.parent.parent) is FINETUNE:
-        return folder, config.load(Finetune, [run / CONFIG])
-    return folder, None

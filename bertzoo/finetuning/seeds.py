@@ -81,7 +81,7 @@ class SeedJob:
         _LOG.info(f"batches of rows of {', '.join(map(str, lengths))} tokens")
         record = None
         if teacher is not None:
-            train, dev, record = task.add_teacher(start.objective, train, dev, teacher, mesh)
+            train, dev, record = task.add_teacher(start.model, train, dev, teacher, mesh)
         return cls(
             task=task,
             start=start,
@@ -157,7 +157,10 @@ class Seed:
     @property
     def finished(self) -> bool:
         """Whether no step is left, or `patience` epochs have passed without a better score."""
-        return bool(self.history) and (self.history[-1]["step"] == self._job.stage.steps or self._out_of_patience())
+        if not self.history:
+            return False
+        epochs = len(self.history) - 1 - self.history.index(self.chosen)
+        return self.history[-1]["step"] == self._job.stage.steps or 0 < self._job.recipe.patience <= epochs
 
     @property
     def chosen(self) -> Figures:
@@ -196,7 +199,7 @@ class Seed:
                         flops_per_example=job.experiment.flops,
                         measure=self._evaluate,
                         memory_advice=lambda _, share: _memory_advice(recipe, share),
-                        enough=lambda step: step == self._last_step and self._out_of_patience(),
+                        enough=lambda step: self.finished and step == self.history[-1]["step"],
                     )
                 )
         finally:
@@ -206,14 +209,6 @@ class Seed:
 
     def _remove_checkpoints(self) -> None:
         shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)
-
-    @property
-    def _last_step(self) -> int:
-        return self.history[-1]["step"] if self.history else -1
-
-    def _out_of_patience(self) -> bool:
-        patience = self._job.recipe.patience
-        return bool(patience) and len(self.history) - 1 - self.history.index(self.chosen) >= patience
 
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
         """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""

@@ -36,11 +36,6 @@ APPLIES = {
 }
 
 
-def _adamw() -> AdamW:
-    """Return BERT's optimizer: warm-up over a tenth of the steps, then a linear decay to 0."""
-    return AdamW(learning_rate=5e-5, schedule=Schedule(warmup_share=0.1, decay_from="warmup"))
-
-
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions:
     """The config table [embedding], for head = "embedding": the vector of a text, and its loss."""
@@ -127,7 +122,10 @@ class Finetune:
     threshold: Criterion = "none"
     min_precision: float = 0.95  # least share of right predictions, for threshold = "precision"
     log_every: int = 10  # steps between two log lines
-    optimizer: Optimizer = field(default_factory=_adamw)  # the update rule and its learning rate
+    # the update rule and its learning rate
+    optimizer: Optimizer = field(
+        default_factory=lambda: AdamW(learning_rate=5e-5, schedule=Schedule(warmup_share=0.1, decay_from="warmup"))
+    )
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
 

@@ -179,9 +179,9 @@ class TaskKind(ABC):
         raise NotImplementedError(f"{type(self).__name__} predicts nothing. Define `decode`.")
 
     @property
-    @abstractmethod
     def notes(self) -> dict[str, str | int]:
         """Options that predictions depend on, for the saved model's `source`."""
+        return {}
 
     def read_splits(self, form: RowForm) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         """Read and encode the splits, and report their sizes; raises UserError for wrong files.
@@ -204,13 +204,11 @@ class TaskKind(ABC):
         return train, dev, skipped
 
     def add_teacher(
-        self, objective: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh
+        self, student: Any, train: Any, dev: Mapping[str, Any], teacher: Location, mesh: jax.sharding.Mesh
     ) -> tuple[Any, Mapping[str, Any], dict[str, Any]]:
         """Return the training and development splits with the teacher's outputs, and its entry for run.json.
 
-        objective: the training objective.
-
-        Raises ConfigError for a teacher of another task.
+        student: the config of the model to train. Raises ConfigError for a teacher of another task.
         """
         raise NotImplementedError(f"{self.name} has no teacher")
 

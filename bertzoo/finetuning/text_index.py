@@ -7,7 +7,7 @@ and, with bits, bits.raw (N,E/8).
 import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,17 +85,14 @@ class Index:
             )
         unit = unit_vectors(queries)
         if self.bits is None:
-            found = _nearest(unit, self.vectors, top, _unit_rows, lambda block, part: block @ part.T)
+            found = _nearest(unit, self.vectors, top)
         else:
-            candidates = _nearest(
-                quantised(queries, "binary"), self.bits, max(_RESCORED * top, _LEAST), np.asarray, _equal_bits
-            )
             found = []
+            candidates = _nearest(quantised(queries, "binary"), self.bits, max(_RESCORED * top, _LEAST))
             for query, (_, rows) in zip(unit, candidates, strict=True):
                 rows = np.sort(rows)
-                scores = _unit_rows(self.vectors[rows]) @ query
-                best = _best(scores, top)
-                found.append((scores[best], rows[best]))
+                ((scores, best),) = _nearest(query[None], self.vectors[rows], top)
+                found.append((scores, rows[best]))
         if not all(np.isfinite(scores).all() for scores, _ in found):
             raise UserError(f"a cosine of {self.directory / _VECTORS} and a query is not finite. {_ADVICE}")
         return [
@@ -103,22 +100,20 @@ class Index:
         ]
 
 
-def _nearest(
-    queries: np.ndarray,
-    stored: np.ndarray,
-    top: int,
-    prepare: Callable[[np.ndarray], np.ndarray],
-    compare: Callable[[np.ndarray, np.ndarray], np.ndarray],
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (scores, rows) of the vectors in `stored` with the highest scores, for each query.
+def _nearest(queries: np.ndarray, stored: np.ndarray, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (scores, rows) of the nearest vectors in `stored`, for each query, the nearest first.
 
-    prepare: applied once to each part of `stored`. compare: (queries (q,·), part (n,·)) -> scores (q,n).
+    The score is the cosine; queries have length 1. That of bits (uint8) is minus the number of different bits.
     """
+    bits = stored.dtype == np.uint8
     found = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
     for start in range(0, len(stored), _PART):
-        part = prepare(stored[start : start + _PART])
+        part = stored[start : start + _PART]
+        unit = part if bits else unit_vectors(part.astype(np.float32))
         for first in range(0, len(queries), _QUERIES):
-            for i, scores in enumerate(compare(queries[first : first + _QUERIES], part), first):
+            block = queries[first : first + _QUERIES]
+            differing = (-np.bitwise_count(part ^ code).sum(1, dtype=np.int32) for code in block)
+            for i, scores in enumerate(differing if bits else block @ unit.T, first):
                 rows = _best(scores, top)
                 scores, rows = np.append(found[i][0], scores[rows]), np.append(found[i][1], rows + start)
                 best = _best(scores, top)
@@ -132,14 +127,6 @@ def _best(scores: np.ndarray, top: int) -> np.ndarray:
     least = np.partition(scores, -top)[-top] if top < len(scores) else -np.inf
     kept = np.flatnonzero(scores >= least)
     return kept[np.argsort(-scores[kept], kind="stable")[:top]]
-
-
-def _equal_bits(codes: np.ndarray, part: np.ndarray) -> np.ndarray:
-    return np.stack([-np.bitwise_count(part ^ code).sum(1, dtype=np.int32) for code in codes])
-
-
-def _unit_rows(vectors: np.ndarray) -> np.ndarray:
-    return unit_vectors(vectors.astype(np.float32))
 
 
 def build_index(

@@ -159,28 +159,6 @@ def token_vectors(model: Pretrained) -> np.ndarray:
     return np.concatenate(vectors)[:count]
 
 
-def principal(vectors: np.ndarray, size: int) -> np.ndarray:
-    """Return the first `size` principal components (V,size) of vectors (V,E)."""
-    centred = vectors - vectors.mean(0)
-    return centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :size]
-
-
-def ordinary_tokens(tokenizer: Tokenizer) -> np.ndarray:
-    """Return the ids of the tokens that are neither special nor BERT's spare entries [unused0], [unused1] and so on."""
-    left_out = {*asdict(tokenizer.specials).values()} - {tokenizer.specials.pad, tokenizer.specials.unk}
-    ids = range(tokenizer.vocab_size)
-    return np.array([i for i in ids if i not in left_out and not _SPARE.fullmatch(tokenizer.token(i))])
-
-
-def word_weights(count: int) -> np.ndarray:
-    """Return the weight 1e-4 / (1e-4 + frequency) of tokens in the order of their frequency, (count,).
-
-    The frequencies follow Zipf's law; the order of a vocabulary's entries is about that of frequency.
-    """
-    frequency = 1 / np.arange(2, 2 + count)
-    return _COMMON / (_COMMON + frequency / frequency.sum())
-
-
 def initial_words(source: Pretrained, model: Any) -> dict[str, np.ndarray]:
     """Return the word embeddings of a new model: the principal components of the source's token vectors.
 
@@ -198,9 +176,15 @@ def initial_words(source: Pretrained, model: Any) -> dict[str, np.ndarray]:
             f"[model] has words of {width} numbers, but the vectors of {source.origin} have {vectors.shape[1]}. Use at "
             "most as many."
         )
-    ids, specials = ordinary_tokens(source.tokenizer), source.tokenizer.specials
-    words = principal(vectors[ids], width)
-    words *= word_weights(len(ids))[:, None]
+    specials = source.tokenizer.specials
+    left_out = {*asdict(specials).values()} - {specials.pad, specials.unk}
+    tokens = (source.tokenizer.token(i) for i in range(source.tokenizer.vocab_size))
+    # The tokens that are neither special nor BERT's spare entries.
+    ids = np.array([i for i, token in enumerate(tokens) if i not in left_out and not _SPARE.fullmatch(token)])
+    centred = vectors[ids] - vectors[ids].mean(0)
+    words = centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :width]
+    frequency = 1 / np.arange(2, 2 + len(ids))  # Zipf's law; the order of a vocabulary is about that of frequency
+    words *= (_COMMON / (_COMMON + frequency / frequency.sum()))[:, None]
     table = np.zeros((model.vocab_size, width), np.float32)
     table[ids] = words * (_SPREAD / np.sqrt(np.mean(np.square(words))))
     table[[specials.pad, specials.unk]] = 0
