@@ -13,6 +13,10 @@ TOPICS = ("bara doti kelu", "mopi nuro sati", "vexo zupi lafe", "gine rodu tami"
 WORDS = " ".join(TOPICS).split()
 OPTIONS = ("--head=embedding", "--task=own", "--own.kind=texts", "--own.text_b=partner", "--seeds=1", "--max_length=12")
 FAST = ("--batch_size=8", "--encoder_dropout=0", "--optimizer.learning_rate=1e-2", "--buckets=1", "--log_every=50")
+NEW_MODEL = (
+    *("--model.kind=electra", "--model.layers=1", "--model.heads=2", "--model.feed_forward_size=16"),
+    *("--model.embedding_size=6", "--model.hidden_size=8", "--model.vocab_size=73"),
+)
 
 
 def write_pairs(file: Path, draw: np.random.Generator, count: int) -> None:

@@ -193,33 +193,3 @@ def test_the_recorded_options_equal_the_used_ones():
     assert noted_options(squad_notes(options, True), SpanExtraction()) == (options, True)
     assert noted_options(squad_notes(SquadOptions(), False), SpanExtraction()) == (SquadOptions(), False)
     assert noted_options({}, JointSpanExtraction(beam=3)) == (SquadOptions(joint=True, candidates=3), False)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["evaluate", "RUN", "--split=test"], ("SQuAD 1.1", "test set")),
-        (["evaluate", "RUN", "--task=cola"], ("cola", "questions", "squad1", "squad2")),
-        (["evaluate", "RUN", "--output=FILE"], ("--output=", "dev-v1.1.json", "is a file")),
-        (["evaluate", "RUN", "--output=FILE/x"], ("dev-v1.1.json/x", "Not a directory")),
-        (["evaluate", "RUN", "--task=squad1", "--data_dir=MODEL"], ("dev-v1.1.json", "exist")),
-        (["evaluate", "LABELS", "--output=x"], ("--output ",)),
-        (["evaluate", "LABELS", "--task=squad1"], ("classification", "squad1", "questions")),
-        (["predict", "LABELS", "a", "--output=x.json"], ("x.json", "questions")),
-        (["predict", "RUN", "a", "b", "--split=dev"], ("--split", "TEXT")),
-        (["predict", "RUN", "a", "b", "c"], ("3 texts", "pair")),
-        (["predict", "RUN", "--input=FILE", "--text_a=x"], ("--text_a", "table")),
-        (["predict", "RUN", "--input=ROWS"], ("'question'", "asked, paragraph, said")),
-        (["predict", "RUN", "a", "b", "--data_dir=x"], ("--data_dir", "--split", "--task")),
-        (["predict", "RUN", "--split=validation"], ("--split=validation", "train", "dev", "test")),
-        (["submission", "OUT", "RUN"], ("squad1", "GLUE")),
-    ],
-)
-def test_impossible_options_print_one_error(
-    words, message, quiz_run, quiz_folder, finished, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    places = {"RUN": quiz_run, "LABELS": finished, "FILE": quiz_folder / "dev-v1.1.json", "OUT": tmp_path / "x.zip"}
-    for name, place in {**places, "MODEL": quiz_folder / "model", "ROWS": quiz_folder / "own.jsonl"}.items():
-        words = [word.replace(name, str(place)) for word in words]
-    assert mentions(said(capsys, *words, code=2)[1], *message) and not list(tmp_path.iterdir())

@@ -265,14 +265,31 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(models:
         (["predict", "RUN", "--input=DEV", "--text_a=tekst"], ("dev.csv", "'tekst'")),
         (["predict", "STSB", "--input=DEV"], ("--input", "--text_b")),
         (["predict", "TAGS", "bara", "doti", "--pair"], ("--pair", "task")),
+        (["evaluate", "RUN", "--output=x"], ("--output ",)),
+        (["evaluate", "RUN", "--task=squad1"], ("classification", "squad1", "questions")),
+        (["predict", "RUN", "a", "--output=x.json"], ("x.json", "questions")),
+        (["evaluate", "ANSWERS", "--split=test"], ("SQuAD 1.1", "test set")),
+        (["evaluate", "ANSWERS", "--task=cola"], ("cola", "questions", "squad1", "squad2")),
+        (["evaluate", "ANSWERS", "--output=FILE"], ("--output=", "dev-v1.1.json", "is a file")),
+        (["evaluate", "ANSWERS", "--output=FILE/x"], ("dev-v1.1.json/x", "Not a directory")),
+        (["evaluate", "ANSWERS", "--task=squad1", "--data_dir=MODEL"], ("dev-v1.1.json", "exist")),
+        (["predict", "ANSWERS", "a", "b", "c"], ("3 texts", "pair")),
+        (["predict", "ANSWERS", "--input=FILE", "--text_a=x"], ("--text_a", "table")),
+        (["predict", "ANSWERS", "--input=ROWS"], ("'question'", "asked, paragraph, said")),
+        (["predict", "ANSWERS", "--split=validation"], ("--split=validation", "train", "dev", "test")),
+        (["submission", "OUT.zip", "ANSWERS"], ("squad1", "GLUE")),
     ],
 )
 def test_impossible_options_print_one_error(
-    words, message, finished, folder, models, rte, tmp_path, monkeypatch, capsys
+    words, message, finished, folder, models, rte, quiz_run, quiz_folder, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    places = {"RUN": finished, "MODEL": folder / "model", "TAGS": models / "tags", "STSB": models / "stsb"}
-    for name, place in {**places, "RTE": rte, "DEV": folder / "dev.csv"}.items():
+    places = {
+        **{"RUN": finished, "MODEL": folder / "model", "TAGS": models / "tags", "STSB": models / "stsb", "RTE": rte},
+        **{"DEV": folder / "dev.csv", "ANSWERS": quiz_run, "FILE": quiz_folder / "dev-v1.1.json"},
+        "ROWS": quiz_folder / "own.jsonl",
+    }
+    for name, place in places.items():
         words = [word.replace(name, str(place)) for word in words]
     assert mentions(said(capsys, *words, code=2)[1], *message) and not list(tmp_path.iterdir())
 

@@ -156,35 +156,3 @@ def test_a_seed_is_finished_after_its_patience_or_its_epochs(scores: list[float]
     recipe = config.load(Finetune, ["finetune"], list(options.items()))
     job: Any = SimpleNamespace(recipe=recipe, stage=recipe.stage(rows=160))
     assert seeds.Seed(job, 0, tmp_path).finished is finished
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--task=cole"], ("'cole'", "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad")),
-        (["--task="], ("--task", "cola, sst2")),
-        (["--alpha=0.5"], ("alpha = 0.5", "--teacher")),
-        (["--teacher=RUN"], ("alpha = 1 ", "--teacher=RUN")),
-        (["--alpha=0.5", "--teacher=MODEL"], ("head", "labels")),
-        (["--max_length=64"], ("max_length = 64", " 32 ")),
-        (["--train_rows=500"], ("train_rows = 500", " 240 ")),
-        (["--double_unordered=true"], ("double_unordered", "pairs")),
-        (["--layer_decay=0"], ("layer_decay = 0",)),
-        (["--patience=2", "--select=last"], ("patience = 2",)),
-        (["--own.dev="], ("task = own", "development")),
-        (["--seeds=0"], ("seeds = 0",)),
-        (["--seed=-1"], ("seed = -1",)),
-        (["--scale=5"], ("scale = 5.0", "own", "classification")),
-        (["--own.kind=tokens", "--pooler=false"], ("pooler = False", "own", "tokens")),
-        (["--own.test=none.csv"], ("none.csv", "exist")),
-        (["--own.unlabelled=new.jsonl"], ("own.unlabelled", "new.jsonl", "--teacher")),
-        (["--own.kind=tokens", "--own.unlabelled=new.jsonl"], ("unlabelled", "tokens")),
-    ],
-)
-def test_impossible_options_print_one_error(options, message, finished, folder, tmp_path, capsys):
-    places = {"RUN": str(finished), "MODEL": str(folder / "model")}
-    named = [option.replace("RUN", places["RUN"]).replace("MODEL", places["MODEL"]) for option in options]
-    assert finetune(folder, tmp_path / "run", *named) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertzoo: ")]
-    assert mentions(line, *(str(part).replace("RUN", places["RUN"]) for part in message))
-    assert not (tmp_path / "run" / "results.json").exists()

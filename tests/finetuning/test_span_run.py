@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from messages import mentions
 from planted import results
 from quiz import finetune, kept, span
 
@@ -23,18 +22,8 @@ from bertzoo.tasks.squad_metric import score_1, score_2
 from bertzoo.train import sharding
 
 
-@pytest.fixture
-def folder(quiz_folder: Path) -> Path:
-    return quiz_folder
-
-
-@pytest.fixture
-def finished(quiz_run: Path) -> Path:
-    return quiz_run
-
-
-def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder: Path):
-    found, questions = results(finished), squad.load_squad(folder, "dev", "1.1")
+def test_answers_are_learnt_and_have_the_official_scores(quiz_run: Path, quiz_folder: Path):
+    found, questions = results(quiz_run), squad.load_squad(quiz_folder, "dev", "1.1")
     assert found["task"] == "squad1" and found["examples"] == {"train": 80, "dev": 24} and found["skipped"] == {}
     assert found["median"]["dev"].keys() == {"exact_match", "f1"} and found["median"]["dev"]["f1"] > 90
     for row in found["seeds"]:
@@ -42,18 +31,18 @@ def test_answers_are_learnt_and_have_the_official_scores(finished: Path, folder:
         assert steps[0] > 10 and steps == [steps[0], 2 * steps[0], 3 * steps[0]]  # more windows than the 80 questions
         assert row["score"] == row["scores"]["dev"]["f1"] == max(e["score"] for e in row["history"])
         assert not row["collapsed"] and all(np.isfinite(entry["loss"]) for entry in row["history"])
-        predictions = kept(finished, row["seed"], "predictions")
+        predictions = kept(quiz_run, row["seed"], "predictions")
         assert list(predictions) == [question.key for question in questions]
         assert score_1(questions, predictions) == row["scores"]["dev"]
-        best = kept(finished, row["seed"], "nbest_predictions")
+        best = kept(quiz_run, row["seed"], "nbest_predictions")
         assert all(best[key][0]["text"] == text for key, text in predictions.items())
-        assert not (finished / f"seed-{row['seed']}" / "null_odds.json").exists()
+        assert not (quiz_run / f"seed-{row['seed']}" / "null_odds.json").exists()
 
 
-def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path):
-    family = span(folder)
+def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(quiz_folder: Path):
+    family = span(quiz_folder)
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-    start = load_starting_model(folder / "model", family.recipe, family)
+    start = load_starting_model(quiz_folder / "model", family.recipe, family)
     task_data, size = SeedJob.prepare(family, start, mesh, None), family.recipe.batch_size
     steps = -(-len(task_data.train) // size)
     whole = list(itertools.islice(task_data.batches(1, 0), 2 * steps))
@@ -66,10 +55,10 @@ def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(folder: Path)
 
 
 @pytest.mark.slow
-def test_the_joint_head_finds_questions_without_an_answer(folder: Path, tmp_path):
+def test_the_joint_head_finds_questions_without_an_answer(quiz_folder: Path, tmp_path):
     options = ["--task=squad2", "--squad.joint=true", "--seeds=1", "--epochs=6", "--squad.candidates=5"]
-    assert finetune(folder, tmp_path / "run", *options, "--reduction=sum") == 0
-    (row,), questions = results(tmp_path / "run")["seeds"], squad.load_squad(folder, "dev", "2.0")
+    assert finetune(quiz_folder, tmp_path / "run", *options, "--reduction=sum") == 0
+    (row,), questions = results(tmp_path / "run")["seeds"], squad.load_squad(quiz_folder, "dev", "2.0")
     scores = row["scores"]["dev"]
     assert row["score"] == scores["best_f1"] > 75 and scores["best_exact"] >= scores["exact"]
     odds, predictions = kept(tmp_path / "run", 0, "null_odds"), kept(tmp_path / "run", 0, "predictions")
@@ -93,8 +82,8 @@ def encoded(task: Any, tokenizer: Any) -> tuple[windows.Windows, windows.Windows
     return train.windows, dev["dev"].windows
 
 
-def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Path, tokenizer):
-    learnt, held = encoded(span(folder, *OWN, task="own"), tokenizer)
+def test_ones_own_questions_are_columns_and_some_are_held_out(logged, quiz_folder: Path, tokenizer):
+    learnt, held = encoded(span(quiz_folder, *OWN, task="own"), tokenizer)
     assert len(learnt.questions) + len(held.questions) == 49
     assert not {q.context for q in learnt.questions} & {q.context for q in held.questions}
     assert any(
@@ -103,62 +92,26 @@ def test_ones_own_questions_are_columns_and_some_are_held_out(logged, folder: Pa
     assert learnt.rows.keys[0] == learnt.questions[0].key and held.unknown == frozenset()
 
 
-def test_every_option_of_windows_changes_rows(folder: Path, tokenizer):
-    base = len(encoded(span(folder), tokenizer)[0].windows)
+def test_every_option_of_windows_changes_rows(quiz_folder: Path, tokenizer):
+    base = len(encoded(span(quiz_folder), tokenizer)[0].windows)
     for option, more in (("--squad.stride=4", True), ("--max_length=20", True), ("--squad.max_question=1", False)):
-        count = len(encoded(span(folder, option), tokenizer)[0].windows)
+        count = len(encoded(span(quiz_folder, option), tokenizer)[0].windows)
         assert (count > base) is more and count != base
-    learnt, held = encoded(span(folder, "--squad.heldout=0.3", "--train_rows=20"), tokenizer)
+    learnt, held = encoded(span(quiz_folder, "--squad.heldout=0.3", "--train_rows=20"), tokenizer)
     titles = {question.article for question in held.questions}
     assert len(learnt.questions) == 20 and not titles & {question.article for question in learnt.questions}
-    assert {question.key for question in held.questions} <= {q.key for q in squad.load_squad(folder, "train", "1.1")}
+    assert {question.key for question in held.questions} <= {
+        q.key for q in squad.load_squad(quiz_folder, "train", "1.1")
+    }
     assert max(bucket_lengths([learnt.rows], 2, 24)) == 24
 
 
-def test_decoding_uses_the_options_of_the_command_line(folder: Path):
-    found = span(folder, "--squad.longest=7", "--squad.candidates=3", "--squad.threshold=1.5", task="squad2")
+def test_decoding_uses_the_options_of_the_command_line(quiz_folder: Path):
+    found = span(quiz_folder, "--squad.longest=7", "--squad.candidates=3", "--squad.threshold=1.5", task="squad2")
     decoding = found.recipe.squad.decoding(True)
     assert (decoding.longest, decoding.candidates, decoding.threshold, decoding.nulls) == (7, 3, 1.5, True)
     assert [
-        span(folder, f"--squad.joint={joint}").recipe.squad.decoding(True).threshold for joint in ("true", "false")
+        span(quiz_folder, f"--squad.joint={joint}").recipe.squad.decoding(True).threshold for joint in ("true", "false")
     ] == [-2.75, 0.0]
     usual = config.load(Finetune, ["finetune_squad"], []).squad
     assert usual == type(usual)()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--task=squad1", "--double_unordered=true"], ("double_unordered = True", "squad1")),
-        (["--task=squad1", "--scale=5"], ("scale = 5.0", "squad1")),
-        (["--task=squad2", "--squad.joint=true", "--hidden=relu"], ("hidden = 'relu'", "squad.joint")),
-        (["--task=squad1", "--pooler=false"], ("pooler = False", "squad1")),
-        (["--task=squad1", "--alpha=0.9"], ("alpha = 0.9", "squad1")),
-        (["--task=squad1", "--teacher=MODEL"], ("--teacher=", "squad1")),
-        (["--task=squad1", "--squad.threshold=1"], ("squad.threshold = 1.0", "squad1")),
-        (["--task=squad2", "--squad.joint=true", "--dropout=0.1"], ("dropout = 0.1", "squad.joint")),
-        (["--task=squad2", "--head=joint_span"], ("head = 'joint_span'", "Set squad.joint = true and remove head")),
-        (["--task=squad2", "--head=joint_span", "--dropout=0"], ("Set squad.joint = true and remove head",)),
-        (["--task=squad2", "--head=span", "--squad.joint=true", "--dropout=0"], ("head = 'span'", "squad.joint")),
-        (["--task=squad2", "--head=sequence_classification"], ("sequence_classification", "squad2", "span")),
-        (["--task=squad2", "--head=other"], ("task, sequence_classification, token_classification, span, embedding.",)),
-        (["--task=squad1", "--own.kind=span"], ("own.kind = 'span'", "task = own")),
-        (["--task=cola", "--squad.longest=3"], ("squad.stride = 8", "cola")),
-        (["--task=squad1", "--data_dir=FILE"], ("data_dir", "train-v1.1.json", "one file")),
-        (["--task=squad2", "--data_dir=MODEL"], ("train-v2.0.json", "exist")),
-        (["--task=squad1", "--train_rows=81"], ("train_rows = 81", " 80 ")),
-        (["--task=squad1", "--max_length=7"], ("max_length = 7", "max_question")),
-        (["--task=squad1", "--squad.heldout=1"], ("heldout = 1.0",)),
-        (["--task=own", "--own.kind=span", "--own.train=own.jsonl"], ("own.dev", "development")),
-        (["--task=own", *OWN, "--own.test=none.csv"], ("none.csv", "exist")),
-        (["--task=own", "--own.kind=span", "--own.label=x"], ("label = 'x'", "kind = 'span'")),
-        (["--task=own", "--own.question=x"], ("question = 'x'", "kind = 'classification'")),
-    ],
-)
-def test_impossible_options_print_one_error(options, message, folder, tmp_path, capsys):
-    places = {"FILE": str(folder / "train-v1.1.json"), "MODEL": str(folder / "model")}
-    for name, place in places.items():
-        options = [option.replace(name, place) for option in options]
-    assert finetune(folder, tmp_path / "run", *options) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertzoo: ")]
-    assert mentions(line, *message)

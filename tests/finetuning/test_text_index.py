@@ -330,11 +330,6 @@ def test_a_text_file_has_a_text_in_each_line(place: Path, tmp_path, capsys):
     assert mentions(capsys.readouterr().err, "--text_a=x")
 
 
-def test_cosines_of_too_many_texts(place: Path, capsys):
-    assert cli.main(["embed", str(place / "run"), "--cosines", *["bara"] * 1001]) == 2
-    assert mentions(capsys.readouterr().err, "1,001", "1,000")
-
-
 def test_written_vectors_have_the_precision(place: Path, tmp_path, monkeypatch):
     monkeypatch.setattr(embed, "_PART", 5)
     for precision in ("float32", "int8", "binary"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_runs import finetune
+from embedding_runs import NEW_MODEL, finetune
 from messages import mentioning, mentions
 
 import bertzoo
@@ -24,8 +24,6 @@ from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 
 SCRIPT = Path(__file__).parents[2] / "launch" / "word_table.py"
-STUDENT = ("--model.kind=electra", "--model.layers=1", "--model.heads=2", "--model.feed_forward_size=16")
-SIZES = ("--model.embedding_size=6", "--model.hidden_size=8", "--model.vocab_size=73")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +76,7 @@ def test_a_text_is_the_sum_of_its_words_in_any_order(table: Path):
 def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path):
     teacher, options = f"--teacher={place / 'run'}", ("--alpha=0", "--embedding.projection=16", "--epochs=30")
     run = tmp_path / "run"
-    assert finetune(place, run, f"--from={place / 'run'}", teacher, "--own.text_b=", *options, *STUDENT, *SIZES) == 0
+    assert finetune(place, run, f"--from={place / 'run'}", teacher, "--own.text_b=", *options, *NEW_MODEL) == 0
     results = json.loads((run / "results.json").read_text())
     history = [entry["score"] for entry in results["seeds"][0]["history"]]
     assert history[-1] > history[0] + 5, history
@@ -86,21 +84,6 @@ def test_a_new_model_begins_with_the_words_of_another(place: Path, tmp_path):
     assert isinstance(made.model, Electra) and made.head == SentenceEmbedding(projection=16)
     assert made.model.vocab_size == made.tokenizer.vocab_size
     assert json.loads((run / "run.json").read_text())["from"]["path"] == str(place / "run")
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--model.embedding_size=99"], ("99", "Use at most as many")),
-        (["--model.vocab_size=9"], ("vocabulary", "9")),
-        (["--keep_head=true"], ("keep_head", "[model]")),
-        (["--head=task"], ("head = 'task'", "[model]")),
-        (["--model.max_positions=8"], ("max_length = 12", "8 positions of [model]")),
-    ],
-)
-def test_models_that_do_not_fit(place: Path, tmp_path, capsys, more: list[str], words: tuple[str, ...]):
-    assert finetune(place, tmp_path / "run", f"--from={place / 'run'}", *STUDENT, *SIZES, *more) == 2
-    assert mentions(capsys.readouterr().err, *words) and not (tmp_path / "run").exists()
 
 
 def test_a_table_has_one_dropout_rate(place: Path, table: Path):
@@ -143,9 +126,3 @@ def test_vectors_have_no_answers_to_write(place: Path, tmp_path):
     for task in ("", "sts", "clustering"):
         with pytest.raises(UserError, match=mentioning("output =", "answers")):
             evaluate_split(load_task_model(place / "run"), task=task, input="rows.csv", output=tmp_path)
-
-
-def test_a_model_without_vectors_has_no_words_to_give(place: Path, tmp_path, capsys):
-    assert finetune(place, tmp_path / "run", *STUDENT, *SIZES) == 2
-    assert mentions(capsys.readouterr().err, str(place / "model"), "gives texts no vectors")
-    assert Finetune(head="embedding").model is None
