@@ -18,7 +18,6 @@ from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.tokenizers.tokenizer import label
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.embed import EmbeddingModel, unit_vectors
 from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
@@ -38,7 +37,7 @@ from bertzoo.tasks import metrics
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.rows import Rows, Slot, plan_batches
+from bertzoo.tasks.rows import Rows, Slot, padded, plan_batches
 from bertzoo.tasks.task import Example, SplitExamples
 from bertzoo.train.objective import Objective
 
@@ -188,19 +187,16 @@ class TrainingTexts(TextSplit):
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """Return the arrays of `heads.embedding.EmbeddingObjective` for a planned batch, by name."""
-        count, width = len(slot.rows), self.index.shape[1]
-        texts = self.index[slot.rows]
+        width, texts = self.index.shape[1], self.index[slot.rows]
         flat = self.rows.batch(Slot(texts.reshape(-1), slot.length), batch_size * width)
         batch = {name: array.reshape(batch_size, width, *array.shape[1:]) for name, array in flat.items()}
         batch["row_weight"] = batch["row_weight"][:, 0]
         batch["text_id"] = np.full((batch_size, width), -1, np.int32)
-        batch["text_id"][:count] = texts
+        batch["text_id"][: len(texts)] = texts
         if self.similarity is not None:
-            batch["similarity"] = np.zeros(batch_size, np.float32)
-            batch["similarity"][:count] = self.similarity[slot.rows]
+            batch["similarity"] = padded(self.similarity[slot.rows], batch_size)
         if self.teacher is not None:
-            batch[TEACHER] = np.zeros((batch_size, width, self.teacher.shape[1]), np.float32)
-            batch[TEACHER][:count] = self.teacher[texts.reshape(-1)].reshape(count, width, -1)
+            batch[TEACHER] = padded(self.teacher[texts].astype(np.float32), batch_size)
         return batch
 
 
@@ -321,10 +317,35 @@ class EmbeddingTask(TaskKind):
             raise Unlabelled(name, f"the {name} set of {self.name} has no scores, so it cannot be scored.")
 
     def encode(self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score") -> TextSplit:
+        """Encode each distinct text once. Texts with equal tokens, as in another case, are one: the first.
+
+        Raises ConfigError for a similarity, divided by the scale, that no cosine has.
+        """
         options, scale = self.recipe.embedding, 5.0 if name == STSB else self._scale
+        number: dict[str, int] = {}
+        index = np.array(
+            [
+                [number.setdefault(text, len(number)) for text in (e.text_a, *filter(None, [e.text_b]), *e.negatives)]
+                for e in examples
+            ],
+            np.int32,
+        )
+        distinct = [Example(str(i), text) for i, text in enumerate(number)]
+        rows = encode(distinct, form.tokenizer, form.max_length, "texts", form.padding)
+        texts, index, rows = _merge_equal(list(number), index, rows)
+        similarity = None
+        if examples[0].label is not None:
+            similarity = np.array([example.label for example in examples], np.float32) / np.float32(scale)
+            if np.abs(similarity).max() > 1:
+                raise ConfigError(
+                    f"{name} has a similarity of {np.abs(similarity).max() * scale:g}, and scale = {scale:g}. Set "
+                    "scale to the highest similarity, because a cosine is at most 1."
+                )
         kind = TrainingTexts if purpose == "train" else TextSplit
-        split = text_split(examples, *form, scale, name, kind)
-        return replace(split, temperature=options.temperature, sizes=options.sizes)
+        return kind(
+            **{"examples": examples, "texts": texts, "rows": rows, "index": index, "similarity": similarity},
+            **{"temperature": options.temperature, "sizes": options.sizes},
+        )
 
     def read_splits(self, form: RowForm) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         """Read and encode the splits; raises ConfigError also if the loss or the scale does not fit the examples."""
@@ -373,43 +394,6 @@ class EmbeddingTask(TaskKind):
             for name, split in seen.items()
         }
         return taught["train"], {**dev, **{name: s for name, s in taught.items() if name != "train"}}, record
-
-
-def text_split(
-    examples: Sequence[Example],
-    tokenizer: Tokenizer,
-    max_length: int,
-    padding: int,
-    scale: float,
-    name: str,
-    kind: type = TextSplit,
-) -> Any:
-    """Encode examples as a TextSplit, or its subclass `kind`; each distinct text once.
-
-    Texts with equal tokens, such as those that differ only in case, are one text to the model: the first one.
-
-    scale: divisor of similarities. name: the split's name in errors. Raises ConfigError for a similarity, divided by
-    `scale`, that no cosine has.
-    """
-    number: dict[str, int] = {}
-    index = np.array(
-        [
-            [number.setdefault(text, len(number)) for text in (e.text_a, *filter(None, [e.text_b]), *e.negatives)]
-            for e in examples
-        ],
-        np.int32,
-    )
-    rows = encode([Example(str(i), text) for i, text in enumerate(number)], tokenizer, max_length, "texts", padding)
-    texts, index, rows = _merge_equal(list(number), index, rows)
-    similarity = None
-    if examples[0].label is not None:
-        similarity = np.array([example.label for example in examples], np.float32) / np.float32(scale)
-        if np.abs(similarity).max() > 1:
-            raise ConfigError(
-                f"{name} has a similarity of {np.abs(similarity).max() * scale:g}, and scale = {scale:g}. Set scale to "
-                "the highest similarity, because a cosine is at most 1."
-            )
-    return kind(examples=examples, texts=texts, rows=rows, index=index, similarity=similarity)
 
 
 def _merge_equal(texts: list[str], index: np.ndarray, rows: Rows) -> tuple[list[str], np.ndarray, Rows]:

@@ -147,15 +147,11 @@ def evaluate_split(
     """Score a model on a split of a task, or on the rows of the file `input`.
 
     split: train, dev or test; empty: dev.
-    task: a task's name; empty: the model's own task.
-    data_dir: folder of the task's files; empty: the folder used in training.
-    batch_size: rows in a batch; 0: as in training.
+    task, data_dir, batch_size: empty or 0: those of training.
     input: for a model of the task `own`, a file with the columns of the training file.
     output: folder for the answers to questions.
 
-    Returns a dictionary:
-    task: the task's name.
-    examples: number of examples by split.
+    Returns the name of the `task`, the number of `examples` by split, and:
     skipped: number of malformed rows by split and reason, if there are any.
     scores: points by split and metric.
     score: the figure that chooses a run's best epoch.
@@ -257,8 +253,7 @@ def predict_test_sets(
 ) -> dict[str, dict[str, int | float]]:
     """Return {test set: {key of an example: index of the predicted label, or predicted number}}.
 
-    paths: one model for each task.
-    data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
+    paths: one model for each task. data_dir: the parent of GLUE's folders; empty: the data_dir of each model's run.
     wnli: with "majority", a model of WNLI is not used.
 
     Reads and counts all test sets before the first prediction. Raises UserError if a task or row is missing or occurs

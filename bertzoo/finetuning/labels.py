@@ -36,7 +36,7 @@ from bertzoo.tasks.encode import encode
 from bertzoo.tasks.entities import labels_of
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.predictions import label_records
-from bertzoo.tasks.rows import Slot, bucket_lengths
+from bertzoo.tasks.rows import Slot, bucket_lengths, padded
 from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.tasks.task import Example, SplitExamples, Task, double_unordered
 
@@ -74,8 +74,7 @@ class LabelSplit(Split):
         """Return the arrays of a planned batch, by name; numbers are divided by `scale`."""
         batch = super().batch(slot, batch_size)
         if self.teacher is not None:
-            batch[TEACHER] = np.zeros((batch_size, self.teacher.shape[1]), np.float32)
-            batch[TEACHER][: len(slot.rows)] = self.teacher[slot.rows]
+            batch[TEACHER] = padded(self.teacher[slot.rows].astype(np.float32), batch_size)
         if self.weights is not None and self.task.kind == "multi_label":
             batch[CLASS_WEIGHT] = np.where(batch["label"] > 0, self.weights, np.float32(1))
         elif self.weights is not None:

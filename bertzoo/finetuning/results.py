@@ -34,12 +34,9 @@ _RESULTS = {
 class FinishedRun:
     """A finished fine-tuning run. It saved, for each seed, the model of one epoch: the chosen epoch.
 
-    place: the directory that holds the run.
-    kind: the `kind` in the model's config, such as "bert".
-    origin: the first model in the chain of fine-tunings that led to this run.
-    seeds: all scores of the chosen epoch, for each seed.
-    chosen_scores: `score` of the chosen epoch, for each seed.
-    epochs: number of the chosen epoch, for each seed.
+    place: the directory that holds the run. kind: the `kind` in the model's config, such as "bert". origin: the first
+    model in the chain of fine-tunings that led to this run.
+    seeds, chosen_scores, epochs: of each seed's chosen epoch, all scores, `score` and the number.
     collapsed: number of seeds whose saved model predicts the same for every example.
     """
 

@@ -32,10 +32,8 @@ from bertzoo.train import sharding
 class SavedModel:
     """A fine-tuned model.
 
-    path: as the user wrote it.
     recipe: the config of the model's run; if it belongs to no run, the default config with the options that it records.
-    task_name: empty if unknown.
-    max_length: greatest row length in tokens.
+    task_name: empty if unknown. max_length: greatest row length in tokens.
     file: an exported file that computes the outputs in place of `pretrained`, which then has no parameters.
     mesh: the devices that compute the outputs; None: one.
     aggregation: to predict entities of raw text by a model that tags words (`tasks.entities`); empty: as in training.

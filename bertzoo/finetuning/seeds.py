@@ -49,11 +49,8 @@ _LAYER = re.compile(r"encoder/layers_(\d+)/")
 class SeedJob:
     """What all seeds of a run share: the task, the model to start from, and the encoded splits.
 
-    lengths: of the batches' rows.
-    examples: number of examples by split.
-    skipped: number of skipped examples by split and reason.
-    digests: hash of the encoded examples, by split.
-    teacher: the teacher's entry for run.json, or None.
+    lengths: of the batches' rows. examples: their number by split. skipped: number of skipped examples by split and
+    reason. digests: hash of the encoded examples, by split. teacher: the teacher's entry for run.json, or None.
     """
 
     task: TaskKind

@@ -30,14 +30,10 @@ FREE = ("dropout", "input_dropout", "beam", "problem_type", "thresholds")  # fie
 
 @dataclass(frozen=True, kw_only=True)
 class StartingModel:
-    """The model that a run starts from.
+    """The configs of the model that a run starts from, and its loaded parameters `initial` by path.
 
-    model, head: configs.
-    recipe: the run's config, with what the model decides.
-    objective: the training objective.
-    initial: the loaded parameters by path.
-    record: the loaded model's entry for run.json.
-    report: console lines on which parts are loaded and which start fresh.
+    recipe: the run's config, with what the model decides. record: the loaded model's entry for run.json. report:
+    console lines on which parts are loaded and which start fresh.
     """
 
     model: Any

@@ -93,16 +93,16 @@ class Rows:
         attention[:count], attention[count:, 0] = inside, 1
         batch = {
             "input_ids": ids,
-            "token_type_ids": _padded(types.astype(np.int32), batch_size),
+            "token_type_ids": padded(types.astype(np.int32), batch_size),
             "attention_mask": attention,
-            "row_weight": _padded(np.ones(count, np.float32), batch_size),
+            "row_weight": padded(np.ones(count, np.float32), batch_size),
         }
         if self.label is not None and self.first is not None:
             weight = inside & self.first[places]
-            batch["label"] = _padded(np.where(weight, self.label[places], 0).astype(np.int32), batch_size)
-            batch["label_weight"] = _padded(weight.astype(np.float32), batch_size)
+            batch["label"] = padded(np.where(weight, self.label[places], 0).astype(np.int32), batch_size)
+            batch["label_weight"] = padded(weight.astype(np.float32), batch_size)
         elif self.label is not None:
-            batch["label"] = _padded(self.label[slot.rows], batch_size)
+            batch["label"] = padded(self.label[slot.rows], batch_size)
         return batch
 
     def restore(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> np.ndarray:
@@ -187,5 +187,6 @@ def _shuffled(values: np.ndarray, key: int) -> np.ndarray:
     return values[np.argsort(fold_arrays(key, np.arange(len(values))), kind="stable")]
 
 
-def _padded(array: np.ndarray, rows: int) -> np.ndarray:
+def padded(array: np.ndarray, rows: int) -> np.ndarray:
+    """Return an array (n,…) with zeros behind it, (rows,…)."""
     return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])

@@ -13,7 +13,7 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.tokenizer import Tokenizer
-from bertzoo.tasks.rows import Rows, Slot
+from bertzoo.tasks.rows import Rows, Slot, padded
 from bertzoo.tasks.squad import Question
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # a word: characters that are not spaces in BERT's code
@@ -170,12 +170,11 @@ class Windows:
         """
         batch = self.rows.batch(slot, batch_size)
         if self.unknown is not None:
-            spare = [0] * (batch_size - len(slot.rows))
             windows = [self.windows[row] for row in slot.rows]
             possible = [not self.questions[window.question].impossible for window in windows]
-            batch["start"] = np.array([*(window.start for window in windows), *spare], np.int32)
-            batch["end"] = np.array([*(window.end for window in windows), *spare], np.int32)
-            batch["answerable"] = np.array([*possible, *spare], np.float32)
+            batch["start"] = padded(np.array([window.start for window in windows], np.int32), batch_size)
+            batch["end"] = padded(np.array([window.end for window in windows], np.int32), batch_size)
+            batch["answerable"] = padded(np.array(possible, np.float32), batch_size)
             batch["row_weight"][: len(windows)] = [window.question not in self.unknown for window in windows]
         return batch
 

@@ -114,14 +114,8 @@ def test_similarities_are_ranked():
 
 def test_a_student_learns_a_teachers_directions(place: Path, tmp_path):
     run = tmp_path / "student"
-    more = (
-        "--own.text_b=",
-        "--alpha=0",
-        f"--teacher={place / 'run'}",
-        "--epochs=3",
-        f"--embedding.vectors_dir={tmp_path}",
-    )
-    assert finetune(place, run, *more) == 0
+    more = ("--own.text_b=", "--alpha=0", "--epochs=3", f"--embedding.vectors_dir={tmp_path}")
+    assert finetune(place, run, f"--teacher={place / 'run'}", *more) == 0
     history = json.loads((run / "results.json").read_text())["seeds"][0]["history"]
     assert history[-1]["scores"]["dev"]["teacher_cosine"] > max(80, history[0]["scores"]["dev"]["teacher_cosine"])
     assert history[-1]["loss"] == pytest.approx(1 - history[-1]["scores"]["dev"]["teacher_cosine"] / 100, abs=1e-4)

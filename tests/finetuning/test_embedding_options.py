@@ -20,6 +20,7 @@ from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning import embedding, saved_model
 from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
+from bertzoo.finetuning.task_kind import RowForm
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.models import Bert, Compute
 from bertzoo.runs import load_model
@@ -107,7 +108,7 @@ def test_texts_with_equal_tokens_are_one(place: Path) -> None:
     tokenizer: Any = load_model.read_model(place / "run").tokenizer
     texts = ("doti kelu", "BARA", "Doti Kelu", "bara", "mopi")
     examples = [Example("0", texts[0], texts[1]), Example("1", texts[2], texts[3]), Example("2", texts[4], texts[1])]
-    split = embedding.text_split(examples, tokenizer, 12, 0, 1.0, "train")
+    split = task_of().encode(examples, "train", RowForm(tokenizer, 12, 0))
     assert split.index.tolist() == [[0, 1], [0, 1], [2, 1]] and list(split.texts) == ["doti kelu", "BARA", "mopi"]
     expected = encode([Example(str(i), text) for i, text in enumerate(split.texts)], tokenizer, 12, "texts")
     assert split.rows.digest == expected.digest and len(split.rows.keys) == len(split.rows.cut) == 3
@@ -118,7 +119,8 @@ def test_hard_negatives_follow_the_partner(place: Path, tmp_path: Path) -> None:
     own = CustomFiles(**PAIRS | {"negatives": ("hard", "harder")})
     examples = own.read_texts("train", tmp_path)
     assert [example.negatives for example in examples] == [("kelu", "mopi"), ("vexo", "zupi")]
-    split = embedding.text_split(examples, load_model.read_model(place / "run").tokenizer, 12, 0, 1.0, "train")
+    tokenizer: Any = load_model.read_model(place / "run").tokenizer
+    split = task_of().encode(examples, "train", RowForm(tokenizer, 12, 0))
     assert [[split.texts[i] for i in row] for row in split.index] == [
         ["bara", "doti", "kelu", "mopi"], ["nuro", "sati", "vexo", "zupi"]
     ]  # fmt: skip

@@ -82,21 +82,13 @@ def test_commands_run_no_code_of_a_model_directory(case: str, folder: Path, fini
     else:
         assert main(["convert", str(finished), str(model), f"--to={kind}"]) == 0
     plant(model, mark, naming)
-    again = [
-        *planted.OPTIONS,
-        "--seeds=1",
-        "--epochs=1",
-        "--buckets=1",
-        f"--data_dir={folder}",
-        "--from=.",
-        f"--run_dir={tmp_path}/r",
-    ]
+    again = [*planted.OPTIONS, "--seeds=1", "--epochs=1", "--buckets=1", "--from=."]
     commands = [
         ["convert", ".", str(tmp_path / "a"), "--to=huggingface"],
         ["convert", ".", str(tmp_path / "b"), "--to=pytorch"],
         ["predict", ".", "bara doti"],
         ["evaluate", ".", f"--input={folder / 'dev.csv'}"],
-        ["finetune", "finetune", *again],
+        ["finetune", "finetune", *again, f"--data_dir={folder}", f"--run_dir={tmp_path}/r"],
     ]
     environment = {**os.environ, "PYTHONPATH": str(Path(main.__code__.co_filename).parents[2])}
     words = [sys.executable, "-P", "-c", COMMANDS, json.dumps(commands)]

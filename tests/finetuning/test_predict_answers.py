@@ -52,12 +52,13 @@ def test_evaluate_repeats_the_scores_and_files_of_the_run(quiz_run: Path, capsys
         assert not (tmp_path / "to" / "null_odds.json").exists()
         assert json.loads((tmp_path / "to/predictions.json").read_text()) == kept(quiz_run, row["seed"], "predictions")
         ours, theirs = (
-            json.loads((tmp_path / "to/nbest_predictions.json").read_text()),
-            kept(quiz_run, row["seed"], "nbest_predictions"),
+            {key: best[0]["text"] for key, best in table.items()}
+            for table in (
+                json.loads((tmp_path / "to/nbest_predictions.json").read_text()),
+                kept(quiz_run, row["seed"], "nbest_predictions"),
+            )
         )
-        assert {key: best[0]["text"] for key, best in ours.items()} == {
-            key: best[0]["text"] for key, best in theirs.items()
-        }
+        assert ours == theirs
 
 
 @pytest.mark.slow
@@ -111,15 +112,8 @@ def test_questions_come_from_flags_words_lines_and_files(quiz_run: Path, capsys,
     pairs = [("dora doti?", f'lura "{quiz.ANSWERS[1]}" kera'), ("dora doti?", long), ("dora", "")]
     columns = [{"asked": question, "paragraph": context} for question, context in pairs]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in columns))
-    out, err = said(
-        capsys,
-        "predict",
-        quiz_run,
-        f"--input={tmp_path / 'in.jsonl'}",
-        "--text_a=asked",
-        "--text_b=paragraph",
-        "--json",
-    )
+    table = [f"--input={tmp_path / 'in.jsonl'}", "--text_a=asked", "--text_b=paragraph"]
+    out, err = said(capsys, "predict", quiz_run, *table, "--json")
     wanted = [json.loads(line) for line in out.splitlines()]
     assert mentions(err, "1 of 3 questions", "answer")
     assert wanted[0]["answer"] == quiz.ANSWERS[1] and wanted[2]["answer"] == ""
@@ -131,11 +125,10 @@ def test_questions_come_from_flags_words_lines_and_files(quiz_run: Path, capsys,
     assert records(capsys, quiz_run, *(text for pair in pairs for text in pair)) == wanted
     (one,) = records(capsys, quiz_run, *pairs[0])
     assert one == {**wanted[0], "probability": pytest.approx(wanted[0]["probability"], abs=1e-5)}
-    said(capsys, "predict", quiz_run, f"--input={tmp_path / 'in.jsonl'}", "--text_a=asked", "--text_b=paragraph",
-         f"--output={tmp_path / 'out.tsv'}")  # fmt: skip
-    table = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
-    assert table[0] == ["index", "answer", "start", "end", "probability"] and table[3] == ["2", "", "-", "-", "-"]
-    assert table[2][:4] == ["1", wanted[1]["answer"], str(wanted[1]["start"]), str(wanted[1]["end"])]
+    said(capsys, "predict", quiz_run, *table, f"--output={tmp_path / 'out.tsv'}")
+    rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    assert rows[0] == ["index", "answer", "start", "end", "probability"] and rows[3] == ["2", "", "-", "-", "-"]
+    assert rows[2][:4] == ["1", wanted[1]["answer"], str(wanted[1]["start"]), str(wanted[1]["end"])]
     out, err = said(capsys, "predict", quiz_run, "bara " * 9, pairs[0][1])
     assert out.endswith("\tbara bara bara bara bara bara bara bara bara\n") and "%" in out
     assert mentions(err, "1 of 1", "cut", " 4 ")
@@ -174,12 +167,8 @@ def test_a_hugging_face_directory_answers(quiz_run: Path, quiz_folder: Path, cap
     model = load_model.read_model(quiz_run)
     huggingface.write_huggingface(model, tmp_path)
     found = load_task_model(tmp_path)
-    assert (
-        not found.task_class.unnamed(found).task.nulls
-        and found.task_name == ""
-        and found.max_length == 32
-        and found.recipe.squad == SquadOptions()
-    )
+    assert not found.task_class.unnamed(found).task.nulls and found.recipe.squad == SquadOptions()
+    assert found.task_name == "" and found.max_length == 32
     assert mentions(said(capsys, "evaluate", tmp_path, code=2)[1], "squad1", "squad2", "--task")
     options = ["--task=squad1", f"--data_dir={quiz_folder}"]
     assert mentions(said(capsys, "evaluate", tmp_path, *options, code=2)[1], "max_length", "max_question")

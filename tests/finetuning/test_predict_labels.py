@@ -273,7 +273,6 @@ def test_labels_are_matched_by_name_and_a_hugging_face_directory_is_read(models:
         (["evaluate", "ANSWERS", "--output=FILE"], ("--output=", "dev-v1.1.json", "is a file")),
         (["evaluate", "ANSWERS", "--output=FILE/x"], ("dev-v1.1.json/x", "Not a directory")),
         (["evaluate", "ANSWERS", "--task=squad1", "--data_dir=MODEL"], ("dev-v1.1.json", "exist")),
-        (["predict", "ANSWERS", "a", "b", "c"], ("3 texts", "pair")),
         (["predict", "ANSWERS", "--input=FILE", "--text_a=x"], ("--text_a", "table")),
         (["predict", "ANSWERS", "--input=ROWS"], ("'question'", "asked, paragraph, said")),
         (["predict", "ANSWERS", "--split=validation"], ("--split=validation", "train", "dev", "test")),

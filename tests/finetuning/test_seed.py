@@ -51,11 +51,8 @@ def test_the_first_best_epoch_is_saved(scores: list[float], best: int, saved: li
     for step in (1, 2, 3):
         job._evaluate(step, {})
     assert (tmp_path / MODEL / EPOCH).read_text() == str(best) == str(job.chosen["epoch"])
-    assert predictions == saved and [entry["step"] for entry in json.loads((tmp_path / SCORES).read_text())] == [
-        1,
-        2,
-        3,
-    ]
+    assert predictions == saved
+    assert [entry["step"] for entry in json.loads((tmp_path / SCORES).read_text())] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("fails", ["model", "predictions"])

@@ -68,15 +68,9 @@ def test_pairs_numbers_and_other_names_of_columns(tmp_path):
 def test_in_a_single_column_an_empty_line_is_an_empty_cell(tmp_path):
     (tmp_path / "one.csv").write_text("text\n\nbara\n\n")
     (tmp_path / "two.csv").write_text("\ntext,label\n\nbara,1\n")
-    assert [list(row.cells) for row in readers.read_table(tmp_path / "one.csv").select(["text"])] == [
-        [""],
-        ["bara"],
-        [""],
-    ]
-    assert [row.number for row in readers.read_table(tmp_path / "one.csv").select(["text"])] == [2, 3, 4]
-    assert [(row.number, list(row.cells)) for row in readers.read_table(tmp_path / "two.csv").select(["text"])] == [
-        (4, ["bara"])
-    ]
+    for name, expected in (("one.csv", [(2, [""]), (3, ["bara"]), (4, [""])]), ("two.csv", [(4, ["bara"])])):
+        rows = readers.read_table(tmp_path / name).select(["text"])
+        assert [(row.number, list(row.cells)) for row in rows] == expected
 
 
 def test_columns_without_a_header_have_numbers(tmp_path):

@@ -29,7 +29,7 @@ from bertzoo.tasks.entities import (
     tag_words,
     tags_of,
 )
-from bertzoo.tasks.metrics import entities, score, split_tag
+from bertzoo.tasks.metrics import entities
 from bertzoo.tasks.rows import Slot
 
 NAMES = [
@@ -239,34 +239,3 @@ def test_each_token_counts_once_in_the_window_with_most_context(texts: list[str]
 def test_a_row_without_room_raises():
     with pytest.raises(ConfigError, match=mentioning("max_length", 2, 3)):
         make_text_windows(["0"], find_words(["a"], LETTERS, "first"), LETTERS, 2, 0)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=9), st.lists(st.integers(0, 1), max_size=9)), min_size=1)
-)
-def test_scores_are_those_of_strict_spans(texts: list):
-    """Of legal tags: an entity is right if label, first and last word are."""
-
-    def spans(lengths: list[int]) -> list[tuple[int, int]]:
-        places = list(itertools.accumulate((length + 1 for length in lengths), initial=0))
-        return [(a, b) for (a, b), keep in zip(itertools.pairwise(places), lengths, strict=True) if keep]
-
-    task = CustomFiles(kind="entities", train="none.csv", labels=("X",)).task("")
-    words = 20
-    both: tuple[list, list] = ([], [])
-    for text in texts:
-        for side, lengths in zip(both, text, strict=True):
-            tags = np.zeros(words, int)
-            for a, b in spans(lengths):
-                tags[a:b] = 2
-                tags[a] = 1
-            side.append(tags)
-    found = score(task, *both)
-    given_, true = ({(i, s) for i, text in enumerate(texts) for s in spans(text[side])} for side in (0, 1))
-    right = len(given_ & true)
-    assert found["entity_precision"] == pytest.approx(100 * right / len(given_) if given_ else 0)
-    assert found["entity_recall"] == pytest.approx(100 * right / len(true) if true else 0)
-    total = len(given_) + len(true)
-    assert found["entity_f1"] == pytest.approx(200 * right / total if total else 0)
-    assert [split_tag(tag) for tag in TAGS[:3]] == [("O", ""), ("B", "NAME"), ("I", "NAME")]

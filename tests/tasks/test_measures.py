@@ -113,8 +113,11 @@ def test_words(sentences):
     there, here = (
         {(i, *s) for i, tags in enumerate(both) for s in spans([TAGS[t] for t in tags])} for both in (given, true)
     )
-    total = len(there) + len(here)
-    assert found["entity_f1"] == pytest.approx(200 * len(there & here) / total if total else 0.0)
+    total, both = len(there) + len(here), len(there & here)
+    assert found["entity_f1"] == pytest.approx(200 * both / total if total else 0.0)
+    shares = score(task("entities", "entity_precision", "entity_recall", labels=TAGS), given, true)
+    assert shares["entity_precision"] == pytest.approx(100 * both / len(there) if there else 0.0)
+    assert shares["entity_recall"] == pytest.approx(100 * both / len(here) if here else 0.0)
 
 
 @pytest.mark.parametrize(
