@@ -1,9 +1,9 @@
 """Fine-tuning of vectors of texts: on pairs, on similarities of pairs, and on a teacher's vectors."""
 
-import functools
 import hashlib
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -153,14 +153,16 @@ class TextSplit(Split):
         """
         unit, (first, second) = unit_vectors(vectors), self.index[:, :2].T
         candidates = np.unique(second)
-        column = np.searchsorted(candidates, second)
+        column, partners = np.searchsorted(candidates, second), defaultdict[int, list[int]](list)
+        for example, text in enumerate(first.tolist()):
+            partners[text].append(example)
         for start in range(0, len(first), _QUERIES):
             queries = first[start : start + _QUERIES]
             own = column[start : start + _QUERIES]
             cosines = unit[queries] @ unit[candidates].T
             right = cosines[np.arange(len(own)), own]
             for row, query in enumerate(queries):
-                cosines[row, column[self._partners[query]]] = -np.inf
+                cosines[row, column[partners[query]]] = -np.inf
             cosines[candidates == queries[:, None]] = -np.inf
             cosines[np.arange(len(own)), own] = right
             scaled = cosines / self.temperature
@@ -168,14 +170,6 @@ class TextSplit(Split):
             total = highest[:, 0] + np.log(np.exp(scaled - highest).sum(1))
             nearer, equal = ((compare(cosines, right[:, None])).sum(1) for compare in (np.greater, np.equal))
             yield nearer + (1 + equal) / 2, total - right / self.temperature
-
-    @functools.cached_property
-    def _partners(self) -> dict[int, list[int]]:
-        """Examples by their first text."""
-        found: dict[int, list[int]] = {}
-        for example, text in enumerate(self.index[:, 0].tolist()):
-            found.setdefault(text, []).append(example)
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,9 +306,9 @@ class EmbeddingTask(TaskKind):
     def check_labels(self, name: str, read: SplitExamples) -> None:
         unlabelled = [example for example in read.examples if example.label is None]
         if any(example.text_b is None for example in unlabelled):
-            raise Unlabelled(name, f"the {name} set of {self.name} has single texts, so it cannot be scored.")
+            raise Unlabelled(f"the {name} set of {self.name} has single texts, so it cannot be scored.")
         if self.task is None and unlabelled:
-            raise Unlabelled(name, f"the {name} set of {self.name} has no scores, so it cannot be scored.")
+            raise Unlabelled(f"the {name} set of {self.name} has no scores, so it cannot be scored.")
 
     def encode(self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score") -> TextSplit:
         """Encode each distinct text once. Texts with equal tokens, as in another case, are one: the first.

@@ -190,7 +190,7 @@ def evaluate_split(
         try:
             scored.check_labels(part, read)
         except Unlabelled as error:
-            flags = {"input": input, "split": "" if input else error.part, "task": task, "data_dir": data_dir}
+            flags = {"input": input, "split": "" if input else part, "task": task, "data_dir": data_dir}
             words = [str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
             advice = f"Use `bertzoo predict {shlex.join(words)}` for its predictions."
             raise UserError(f"{error} {advice}") from error

@@ -245,7 +245,6 @@ class LabelTask(TaskKind):
     def check_labels(self, name: str, read: SplitExamples) -> None:
         if unlabelled := sum(example.label is None for example in read.examples):
             raise Unlabelled(
-                name,
                 f"the {name} set of {self.name} has no label for {unlabelled:,} of its {len(read.examples):,} "
                 "examples, so it cannot be scored.",
             )

@@ -203,7 +203,7 @@ class QuestionTask(TaskKind):
 
     def check_labels(self, name: str, read: SplitExamples) -> None:
         if read.hidden:
-            raise Unlabelled(name, f"the {name} set of {self.name} has no answers, so it cannot be scored.")
+            raise Unlabelled(f"the {name} set of {self.name} has no answers, so it cannot be scored.")
 
     @property
     def notes(self) -> dict[str, str | int]:

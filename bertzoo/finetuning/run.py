@@ -19,7 +19,7 @@ from bertzoo.finetuning.kind import BASELINES, RESULTS
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.multi_task import MultiTask
 from bertzoo.finetuning.question_answering import QuestionTask
-from bertzoo.finetuning.seeds import Seed, SeedJob
+from bertzoo.finetuning.seeds import Seed, SeedJob, read_decision
 from bertzoo.finetuning.settings import EMBEDDING, JOINT, SEVERAL, Finetune
 from bertzoo.finetuning.task_kind import TaskKind, check_options
 from bertzoo.finetuning.warm_start import WORDS, load_starting_model
@@ -151,7 +151,7 @@ def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
     rows = []
     for seed in seeds:
         chosen = {key: value for key, value in seed.chosen.items() if key != "loss"}
-        decided = {} if (decision := seed.decision) is None else {"decision": decision}
+        decided = {} if (decision := read_decision(seed.folder)) is None else {"decision": decision}
         rows.append({"seed": seed.seed, **chosen, **decided, "history": seed.history})
 
     simple = read_json(baselines, {"scores": {str: dict}}, "Remove the file.") if baselines.is_file() else {}

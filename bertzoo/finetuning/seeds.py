@@ -143,7 +143,7 @@ class Seed:
     """Trains with one seed. The seed's directory holds checkpoints, all epochs' scores and the chosen epoch's model."""
 
     def __init__(self, job: SeedJob, seed: int, folder: Path):
-        self._job, self.seed, self._folder = job, seed, folder
+        self._job, self.seed, self.folder = job, seed, folder
         self._epoch = job.stage.steps // job.recipe.epochs
         self.history = read_scores(folder / SCORES)
         if self.history and not (model := folder / MODEL / load_model.MODEL).is_file():
@@ -171,12 +171,12 @@ class Seed:
             self._remove_checkpoints()  # a run may stop just before it removes them
             return
         _LOG.info(f"seed {self.seed}")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        files = file_reporters(self._folder / METRICS, self._folder / "tensorboard")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files = file_reporters(self.folder / METRICS, self.folder / "tensorboard")
         console = [Console([job.stage])] if LOGGER.isEnabledFor(logging.INFO) else []
         reporters = [PercentagePoints(reporter) for reporter in (*files, *console)]
         try:
-            with Checkpoints(self._folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
+            with Checkpoints(self.folder / "checkpoints", keep_last=1, keep_best=0) as checkpoints:
                 loop.run(
                     loop.Job(
                         experiment=job.experiment,
@@ -205,7 +205,7 @@ class Seed:
         self._remove_checkpoints()
 
     def _remove_checkpoints(self) -> None:
-        shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)
+        shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
 
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
         """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""
@@ -214,18 +214,13 @@ class Seed:
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:
             self._save(params, entry, outputs)  # before scores.json, so that a killed run repeats this epoch
-            save(self._folder)
-        atomic.write_json(self._folder / SCORES, self.history)
+            save(self.folder)
+        atomic.write_json(self.folder / SCORES, self.history)
         flat = {f"{split}_{name}": value for split, by in scored["scores"].items() for name, value in by.items()}
         return {"loss": scored["loss"], **flat}
 
-    @property
-    def decision(self) -> dict[str, Any] | None:
-        """The document of `TaskKind.finish` on the saved model, or None."""
-        return read_decision(self._folder)
-
     def _save(self, params: Any, entry: Figures, outputs: SplitOutputs) -> None:
-        job, start, teacher, folder = self._job, self._job.start, self._job.teacher, self._folder / MODEL
+        job, start, teacher, folder = self._job, self._job.start, self._job.teacher, self.folder / MODEL
         source: dict[str, Any] = {
             "format": "finetune",
             "task": job.task.name,
@@ -254,9 +249,9 @@ class Seed:
         with atomic.new_files(folder / load_model.MODEL, *names, replace=True) as temporary:
             load_model.write_model(pretrained, temporary)
         if document is None:
-            (self._folder / DECISION).unlink(missing_ok=True)  # of an earlier epoch
+            (self.folder / DECISION).unlink(missing_ok=True)  # of an earlier epoch
         else:
-            atomic.write_json(self._folder / DECISION, document)
+            atomic.write_json(self.folder / DECISION, document)
 
 
 def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:

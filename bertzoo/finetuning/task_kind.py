@@ -34,11 +34,7 @@ Purpose = Literal["train", "score", "predict"]  # "predict" needs no labels
 
 
 class Unlabelled(UserError):
-    """Raised if the data set `part` of a task cannot be scored, because labels or answers are missing."""
-
-    def __init__(self, part: str, message: str):
-        super().__init__(message)
-        self.part = part
+    """Raised if a data set of a task cannot be scored, because labels or answers are missing."""
 
 
 class RowForm(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.tasks.rows import Rows
+from bertzoo.tasks.rows import Rows, join_rows
 from bertzoo.tasks.task import Example, Kind
 
 _TOGETHER = 10_000  # texts per call of the tokenizer
@@ -60,17 +60,8 @@ def encode_pieces(
         owner += [text] * len(parts)
         cut += [count > 1] * len(parts)
     cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
-    lengths = np.array([len(piece) + 2 for piece in pieces], np.int64)
-    rows = Rows(
-        keys=tuple(map(str, range(len(pieces)))),
-        ids=np.concatenate([np.concatenate([cls, piece, sep]) for piece in pieces]).astype(np.int32),
-        lengths=lengths,
-        middle=lengths,
-        cut=np.array(cut, bool),
-        specials=tokenizer.specials,
-        max_length=max_length,
-        padding=padding,
-    )
+    ids = [np.concatenate([cls, piece, sep]) for piece in pieces]
+    rows = join_rows(map(str, range(len(ids))), ids, tokenizer, max_length, padding, cut=np.array(cut, bool))
     return rows, np.array(owner)
 
 

@@ -16,7 +16,7 @@ from bertzoo.core.documents import DocumentError, fitting, parse_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.tasks.metrics import OUTSIDE, entities, split_tag
-from bertzoo.tasks.rows import Rows
+from bertzoo.tasks.rows import Rows, join_rows
 from bertzoo.tasks.windows import Pieces, cut, max_context
 
 Scheme = Literal["BIO", "BIOES"]
@@ -212,7 +212,7 @@ def make_text_windows(
     if (room := max_length - 2) < 1:
         raise ConfigError(f"max_length = {max_length} leaves no room for a text. Use at least 3.")
     cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
-    ids, labels, counted = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)], [np.zeros(0, bool)]
+    ids, labels, counted = [], [np.zeros(0, np.int32)], [np.zeros(0, bool)]
     windows: list[TextWindow] = []
     for text, (tokens, _, words, _) in enumerate(pieces):
         parts = cut(len(tokens), room, max(1, room - room // _OVERLAP))
@@ -224,23 +224,14 @@ def make_text_windows(
             best = owners[part] == number
             if tags is not None and number and not (best & counts[part]).any():
                 continue  # nothing to learn
-            ids += [cls, tokens[part], sep]
+            ids.append(np.concatenate([cls, tokens[part], sep]))
             labels += [[0], label[part], [0]]
             counted += [[False], best & counts[part], [False]]
             windows.append(TextWindow(text, first, best))
-    lengths = np.array([len(window.best) + 2 for window in windows], np.int64)
-    rows = Rows(
-        keys=tuple(keys[window.text] for window in windows),
-        ids=np.concatenate(ids).astype(np.int32),
-        lengths=lengths,
-        middle=lengths,
-        cut=np.zeros(len(windows), bool),
-        label=None if tags is None else np.concatenate(labels).astype(np.int32),
-        first=None if tags is None else np.concatenate(counted),
-        specials=tokenizer.specials,
-        max_length=max_length,
-        padding=padding,
-    )
+    columns: dict[str, Any] = {}
+    if tags is not None:
+        columns = {"label": np.concatenate(labels).astype(np.int32), "first": np.concatenate(counted)}
+    rows = join_rows((keys[window.text] for window in windows), ids, tokenizer, max_length, padding, **columns)
     return TextWindows(pieces=pieces, windows=windows, rows=rows)
 
 

@@ -4,14 +4,14 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertzoo.data.rng import fold, fold_arrays
-from bertzoo.data.tokenizers.vocabulary import Specials
+from bertzoo.data.tokenizers.vocabulary import Specials, Tokenizer
 
 _ROWS, _BATCHES = 1, 2  # keys of the random streams that shuffle rows and batches
 MULTIPLE = 8  # lengths of batches are multiples of this number, or max_length
@@ -126,6 +126,23 @@ class Rows:
             kept = restored[row, :length][self.first[start : start + length]]
             found.append(np.concatenate([kept, np.full(words - len(kept), -1, kept.dtype)]))
         return found
+
+
+def join_rows(
+    keys: Iterable[str], ids: Sequence[np.ndarray], tokenizer: Tokenizer, max_length: int, padding: int, **columns: Any
+) -> Rows:
+    """Return the token ids of each row, (L,), as Rows. columns: further fields; without them, rows have whole texts."""
+    lengths = np.array([len(row) for row in ids], np.int64)
+    columns = {"middle": lengths, "cut": np.zeros(len(ids), bool)} | columns
+    return Rows(
+        keys=tuple(keys),
+        ids=np.concatenate([np.zeros(0, np.int32), *ids]).astype(np.int32),
+        lengths=lengths,
+        specials=tokenizer.specials,
+        max_length=max_length,
+        padding=padding,
+        **columns,
+    )
 
 
 def plan_batches(

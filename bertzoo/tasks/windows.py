@@ -13,7 +13,7 @@ import numpy as np
 
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.tokenizer import Tokenizer
-from bertzoo.tasks.rows import Rows, Slot, padded
+from bertzoo.tasks.rows import Rows, Slot, join_rows, padded
 from bertzoo.tasks.squad import Question
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # a word: characters that are not spaces in BERT's code
@@ -213,7 +213,7 @@ def make_windows(
     cls, sep = (np.array([special], np.int32) for special in (tokenizer.specials.cls, tokenizer.specials.sep))
     encoded = _encode([question.text for question in questions], tokenizer)
     heads = {text: np.concatenate([cls, ids[: windowing.max_question], sep]) for text, ids in encoded.items()}
-    windows, ids, skipped, layouts, unknown = [], [np.zeros(0, np.int32)], Counter(), {}, set()
+    windows, ids, skipped, layouts, unknown = [], [], Counter(), {}, set()
     for index, question in enumerate(questions):
         paragraph, head = pieces[question.context], heads[question.text]
         span = align(question, paragraph, answers) if labels else _NOWHERE
@@ -234,16 +234,15 @@ def make_windows(
             inside = first <= span[0] and span[1] < first + size
             start, end = (place - first + context if inside else 0 for place in span)
             windows.append(Window(index, context, first, size, number, owners, start, end))
-            ids += head, paragraph.ids[first : first + size], sep
-    rows = Rows(
-        keys=tuple(questions[window.question].key for window in windows),
-        ids=np.concatenate(ids).astype(np.int32),
-        lengths=np.array([window.length for window in windows], np.int64),
+            ids.append(np.concatenate([head, paragraph.ids[first : first + size], sep]))
+    rows = join_rows(
+        (questions[window.question].key for window in windows),
+        ids,
+        tokenizer,
+        windowing.max_length,
+        padding,
         middle=np.array([window.context for window in windows], np.int64),
         cut=np.array([window.size < len(window.owners) for window in windows], bool),
-        specials=tokenizer.specials,
-        max_length=windowing.max_length,
-        padding=padding,
     )
     known = frozenset(unknown) if labels else None
     return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
