@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+import scipy.special
 import zoo
 
 from bertzoo.heads import SequenceClassification, TokenClassification
@@ -14,6 +15,7 @@ from bertzoo.models import Bert, Compute
 SMALL = {"vocab_size": 30, "hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 24, "max_positions": 8}
 MODEL = Bert(**SMALL, initializer_range=0.3)
 ROWS, LENGTH, CLASSES = 5, 8, 3
+softmax = functools.partial(scipy.special.softmax, axis=-1)
 
 
 def objective(classes: int = CLASSES, **settings) -> LabelledObjective:
@@ -43,11 +45,6 @@ def params():
 def computed(made, values, rows):
     """The sums and metrics of an objective, and its logits."""
     return *made(values, None, rows, None), made.logits(values, rows, None)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    shifted = np.exp(logits - logits.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True)
 
 
 def test_classes_are_learnt_by_cross_entropy_over_the_rows_that_count(params) -> None:

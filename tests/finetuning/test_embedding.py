@@ -22,6 +22,7 @@ from bertzoo.finetuning import embedding_scores
 from bertzoo.finetuning.embed import quantised, unit_vectors
 from bertzoo.finetuning.embedding import TextSplit
 from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
+from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
 
 
@@ -212,6 +213,9 @@ def test_options_of_embeddings_are_checked():
     for temperature in (-1.0, 0.0, float("inf")):
         with pytest.raises(ConfigError, match=mentioning("temperature", temperature)):
             EmbeddingOptions(temperature=temperature)
+    SentenceEmbedding(size=32, sizes=(32, 16))
+    with pytest.raises(ConfigError, match=mentioning("sizes", 64, "size = 32")):
+        SentenceEmbedding(size=32, sizes=(64,))
     for options in ({"l2": -1.0}, {"directions": 0.0}, {"sizes": (0,)}, {"projection": -1}):
         with pytest.raises(ConfigError):
             EmbeddingOptions(**options)

@@ -76,12 +76,6 @@ def test_options_with_an_effect_are_accepted(options: Any, recipe: Any) -> None:
     task_of(options=options, **recipe)
 
 
-def test_sizes_of_cut_vectors_are_shorter() -> None:
-    SentenceEmbedding(size=32, sizes=(32, 16))
-    with pytest.raises(ConfigError, match=mentioning("sizes", 64, "size = 32")):
-        SentenceEmbedding(size=32, sizes=(64,))
-
-
 def test_single_texts_without_dropout_are_rejected() -> None:
     """Both vectors of a text would be equal."""
     single = task_of({"text_b": ""}, alpha=0.5)
@@ -174,14 +168,8 @@ class Vectors:
             self.write()
         self.fail = 0
 
-    @property
-    def file(self) -> Path:
-        (file,) = self.folder.glob("*.f16")
-        return file
-
-    @property
-    def part(self) -> Path:
-        (file,) = self.folder.glob("*.f16.part")
+    def find(self, suffix: str = "") -> Path:
+        (file,) = self.folder.glob(f"*.f16{suffix}")
         return file
 
 
@@ -193,18 +181,18 @@ def vectors(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged
 
 def test_unfinished_vectors_are_completed(vectors: Vectors) -> None:
     vectors.kill(after=20)
-    vectors.part.write_bytes(vectors.part.read_bytes()[:-1])  # 19 vectors, and most of one
+    vectors.find(".part").write_bytes(vectors.find(".part").read_bytes()[:-1])  # 19 vectors, and most of one
     vectors.check(len(TEXTS) - 19)
 
 
 def test_damaged_vectors_are_computed_again(vectors: Vectors) -> None:
     vectors.write()
-    whole = vectors.file.read_bytes()
+    whole = vectors.find().read_bytes()
     for damage in (whole[:-1], whole + b"0", b""):
-        vectors.file.write_bytes(damage)
+        vectors.find().write_bytes(damage)
         vectors.write()
-        assert mentions(vectors.told[0], vectors.file.name, "damaged")
-        assert vectors.file.read_bytes() == whole
+        assert mentions(vectors.told[0], vectors.find().name, "damaged")
+        assert vectors.find().read_bytes() == whole
     vectors.check(0)
 
 
@@ -217,7 +205,7 @@ def test_a_write_of_vectors_without_room_is_an_error(vectors: Vectors) -> None:
             vectors.write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert vectors.part.stat().st_size == 1000  # a call goes on there
+    assert vectors.find(".part").stat().st_size == 1000  # a call goes on there
     vectors.check(len(TEXTS) - 1000 // 32)
 
 

@@ -177,12 +177,8 @@ def test_a_run_scores_and_predicts_both(folder: Path, data: Path, tmp_path: Path
     err = said(capsys, "predict", run, "bara", f"--output={tmp_path / 'out.tsv'}", code=2)[1]
     assert mentions(err, "out.tsv", ".jsonl")
     again = tmp_path / "again"
-    assert (
-        planted.finetune(
-            folder, again, f"--data_dir={data}", *OPTIONS, f"--from={run}", "--keep_head=true", "--epochs=1"
-        )
-        == 0
-    )
+    more = [f"--data_dir={data}", *OPTIONS, f"--from={run}", "--keep_head=true", "--epochs=1"]
+    assert planted.finetune(folder, again, *more) == 0
     assert results(again)["seeds"][0]["score"] > 90
     said(capsys, "report", run)
     assert mentions((run / "report.md").read_text(), "mood_accuracy", "places_entity_f1")
@@ -202,6 +198,8 @@ def test_a_run_scores_and_predicts_both(folder: Path, data: Path, tmp_path: Path
     ],
 )
 def test_errors_of_heads(heads: str, names: list[str]):
+    with pytest.raises(ConfigError, match=mentioning("label = 'x'", "heads")):
+        replace(OWN, label="x")
     with pytest.raises(ConfigError, match=mentioning(*names)):
         recipe = config.load(Finetune, ["finetune"], [("task", "own"), ("own.heads", heads)])
         MultiTask.of(replace(recipe, own=replace(recipe.own, train="train.jsonl")))
@@ -221,8 +219,3 @@ def test_errors_of_a_run(changes: dict[str, Any], names: list[str], data: Path):
     with pytest.raises(UserError, match=mentioning(*names)):
         changed = replace(recipe, **changes)
         check_teacher(changed, resolve_task(changed), None)
-
-
-def test_own_keys_beside_heads():
-    with pytest.raises(ConfigError, match=mentioning("label = 'x'", "heads")):
-        replace(OWN, label="x")

@@ -150,15 +150,13 @@ def test_a_precision_chosen_on_one_part_holds_on_another() -> None:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_precision_and_recall_equal_scikit_learns(classes: int) -> None:
     draw = np.random.default_rng(5)
+    measures = (sklearn.metrics.precision_score, sklearn.metrics.recall_score)
     labels, predictions = draw.integers(0, classes, 60), draw.integers(-1 if classes == 3 else 0, classes, 60)
-    options = {"average": "micro", "labels": [1] if classes == 2 else [0, 1, 2]}
-    expected = [100 * f(labels, predictions, **options) for f in
-                (sklearn.metrics.precision_score, sklearn.metrics.recall_score)]  # fmt: skip
-    assert [*decision.precision_recall(predictions, labels, classes).values()] == pytest.approx(expected)
-    predictions, labels = draw.integers(0, 2, (2, 60, 3))
-    expected = [100 * f(labels, predictions, average="micro") for f in
-                (sklearn.metrics.precision_score, sklearn.metrics.recall_score)]  # fmt: skip
-    assert [*decision.precision_recall(predictions, labels, 3).values()] == pytest.approx(expected)
+    one = {"average": "micro", "labels": [1] if classes == 2 else [0, 1, 2]}
+    for true, found, options in ((labels, predictions, one), (*draw.integers(0, 2, (2, 60, 3)), {"average": "micro"})):
+        expected = [100 * measure(true, found, **options) for measure in measures]
+        count = classes if true is labels else 3
+        assert [*decision.precision_recall(found, true, count).values()] == pytest.approx(expected)
 
 
 @kinds

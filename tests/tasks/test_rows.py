@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from labelled import tokenizer
 from messages import mentioning
 
-from bertzoo.core.errors import ConfigError
 from bertzoo.tasks.encode import encode, truncated
 from bertzoo.tasks.rows import Rows, bucket_lengths
 from bertzoo.tasks.task import Example
@@ -64,11 +63,6 @@ def test_empty_texts_as_in_berts_code():
 def test_rows_to_predict_have_no_labels():
     row = one(encode([example("the", label=None)], TOKENIZER, 6, "classification"))
     assert "label" not in row and "row_weight" in row
-
-
-def test_a_length_without_room_raises():
-    with pytest.raises(ConfigError, match=mentioning("max_length", 4, 5)):
-        encode([example("a")], TOKENIZER, 4, "classification")
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 30))
