@@ -68,27 +68,6 @@ class EmbeddingModel(SavedModel):
         beginning, "average" the mean of its pieces' vectors, weighted by their tokens. batch_size: as in `runner`; it
         does not change the vectors. Raises UserError for a wrong argument.
         """
-        self._check(texts, size, long, batch_size)
-        runner = self._runner(batch_size)
-        for start in range(0, len(texts), _PART):
-            batch = [prompt + text for text in texts[start : start + _PART]]
-            rows, owner = encode_pieces(batch, self.tokenizer, self.max_length, self.padding, whole=long == "average")
-            slots, outputs = runner.run_all(rows)
-            pieces = rows.restore(slots, [output["embedding"] for output in outputs])
-            if len(owner) == len(batch):
-                vectors = pieces
-            else:
-                vectors = np.zeros((len(batch), pieces.shape[1]), np.float64)
-                weight = np.maximum(rows.lengths - 2, 1)  # an empty text has no token
-                np.add.at(vectors, owner, pieces * weight[:, None])
-                vectors /= np.bincount(owner, weight)[:, None]
-            vectors = vectors[:, :size] if size else vectors
-            if self.pretrained.head.normalise and vectors is not pieces:
-                vectors = unit_vectors(vectors)
-            yield vectors.astype(np.float32), len(np.unique(owner[rows.cut]))
-
-    def _check(self, texts: Sequence[str], size: int, long: str, batch_size: int) -> None:
-        """Raise UserError for a wrong argument of `parts`."""
         if not isinstance(size, int) or size < 0:
             raise UserError(f"size = {size!r} is no number of dimensions. Use 1 to {self.width}, or 0 for all.")
         if size > self.width:
@@ -107,6 +86,23 @@ class EmbeddingModel(SavedModel):
             if not isinstance(text, str):
                 raise UserError(f"text {number} is {str(text)[:40]!r}, a {type(text).__name__}. Give a list of texts.")
             fields.text(text, f"text {number}", "text")  # raises for half of a surrogate pair
+        runner = self._runner(batch_size)
+        for start in range(0, len(texts), _PART):
+            batch = [prompt + text for text in texts[start : start + _PART]]
+            rows, owner = encode_pieces(batch, self.tokenizer, self.max_length, self.padding, whole=long == "average")
+            slots, outputs = runner.run_all(rows)
+            pieces = rows.restore(slots, [output["embedding"] for output in outputs])
+            if len(owner) == len(batch):
+                vectors = pieces
+            else:
+                vectors = np.zeros((len(batch), pieces.shape[1]), np.float64)
+                weight = np.maximum(rows.lengths - 2, 1)  # an empty text has no token
+                np.add.at(vectors, owner, pieces * weight[:, None])
+                vectors /= np.bincount(owner, weight)[:, None]
+            vectors = vectors[:, :size] if size else vectors
+            if self.pretrained.head.normalise and vectors is not pieces:
+                vectors = unit_vectors(vectors)
+            yield vectors.astype(np.float32), len(np.unique(owner[rows.cut]))
 
     def _runner(self, batch_size: int) -> Runner:
         """Return the exported file, or a runner of the model whose row lengths fit any texts; keeps its programs."""

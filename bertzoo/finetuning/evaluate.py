@@ -14,7 +14,7 @@ from bertzoo.finetuning.embedding import EmbeddingTask
 from bertzoo.finetuning.embedding_scores import SCORERS, score_embeddings
 from bertzoo.finetuning.entities import EntityTask
 from bertzoo.finetuning.labels import LabelSplit, LabelTask
-from bertzoo.finetuning.multi_task import MultiTask, head_recipe
+from bertzoo.finetuning.multi_task import MultiTask
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.saved_model import SavedModel, load_saved
 from bertzoo.finetuning.scoring import Split, score_splits
@@ -66,7 +66,11 @@ class TaskModel(SavedModel):
         """The model under each head of a MultiTaskHead alone, for what its task reads of head and config."""
         heads = zip(self.pretrained.head.heads, self.recipe.own.heads, strict=True)
         return [
-            replace(self, pretrained=replace(self.pretrained, head=one.head), recipe=head_recipe(self.recipe, columns))
+            replace(
+                self,
+                pretrained=replace(self.pretrained, head=one.head),
+                recipe=replace(self.recipe, own=columns.apply(self.recipe.own)),
+            )
             for one, columns in heads
         ]
 
@@ -274,14 +278,8 @@ def predict_test_sets(
         _LOG.info(
             f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."
         )
-    submission.check_files(
-        [
-            name
-            for task in models
-            for name in (("mnli_matched", "mnli_mismatched", "ax") if task == "mnli" else (task,))
-        ],
-        wnli,
-    )
+    sets = {"mnli": ("mnli_matched", "mnli_mismatched", "ax")}  # of other tasks, the one with their name
+    submission.check_files([name for task in models for name in sets.get(task, (task,))], wnli)
     tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
     for splits in tests.values():
         for name, examples in splits.items():

@@ -107,7 +107,7 @@ class MultiTask(TaskKind):
         check_names([one.name for one in recipe.own.heads])
         tasks = []
         for one in recipe.own.heads:
-            part = head_recipe(recipe, one)
+            part = replace(recipe, own=one.apply(recipe.own))
             kind = EntityTask if one.kind == "entities" else LabelTask
             tasks.append(kind(part, part.own.task(recipe.data_dir)))
         return cls(recipe, tuple(tasks))
@@ -129,10 +129,6 @@ class MultiTask(TaskKind):
     @property
     def name(self) -> str:
         return "own"
-
-    @property
-    def _names(self) -> list[str]:
-        return [one.name for one in self.recipe.own.heads]
 
     @property
     def train(self) -> tuple[str, ...]:
@@ -169,9 +165,9 @@ class MultiTask(TaskKind):
         self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score"
     ) -> MultiTaskSplit:
         heads: dict[str, Any] = {}
-        for place, (head, one) in enumerate(zip(self._names, self.task, strict=True)):
+        for place, (head, one) in enumerate(zip(self.recipe.own.heads, self.task, strict=True)):
             labelled = examples if purpose == "predict" else _of_head(examples, place)
-            heads[head] = one.encode(labelled, name, form, purpose)
+            heads[head.name] = one.encode(labelled, name, form, purpose)
         in_windows = [one for one in heads.values() if isinstance(one, EntitySplit)]
         windows = in_windows[0].windows if in_windows else None
         rows = (in_windows or [*heads.values()])[0].rows
@@ -182,7 +178,7 @@ class MultiTask(TaskKind):
     ) -> Predictions:
         """Return the predictions of each head by its name; a record has them in `heads`."""
         heads: dict[str, Predictions] = {}
-        for name, one in zip(self._names, self.task, strict=True):
+        for name, one in zip(split.heads, self.task, strict=True):
             heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs), tokenizer)
         rows = zip(*(one.records for one in heads.values()), strict=True)
         records = [
@@ -198,11 +194,6 @@ class MultiTask(TaskKind):
             records,
             [*dict.fromkeys(chain.from_iterable(one.counts for one in heads.values()))],
         )
-
-
-def head_recipe(recipe: Finetune, columns: Any) -> Finetune:
-    """Return the config of a run with one of the heads alone. columns: the head's HeadColumns."""
-    return replace(recipe, own=columns.apply(recipe.own))
 
 
 def _of_head(examples: Sequence[Example], place: int) -> list[Example]:

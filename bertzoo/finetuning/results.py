@@ -53,11 +53,6 @@ class FinishedRun:
     collapsed: int
 
     @property
-    def group(self) -> tuple[Path, str, str]:
-        """What the runs of one row share: directory, kind and first model. Each run on own files is a row."""
-        return (self.path if self.task == OWN else self.place).resolve(), self.kind, self.origin
-
-    @property
     def source(self) -> str:
         """The row's directory and first model, as text."""
         return f"{self.path if self.task == OWN else self.place}, from {self.origin}"
@@ -171,7 +166,9 @@ def best_runs(runs: Iterable[FinishedRun]) -> tuple[list[dict[str, FinishedRun]]
     """Return the best run of each task, {task: run}, for every group of runs, and notes on their scores."""
     groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
-        groups.setdefault(run.group, {}).setdefault(run.task, []).append(run)
+        place = run.path if run.task == OWN else run.place  # each run on own files is a row
+        key = place.resolve(), run.kind, run.origin
+        groups.setdefault(key, {}).setdefault(run.task, []).append(run)
     best = [{task: max(several, key=lambda run: run.score) for task, several in g.items()} for g in groups.values()]
     notes = []
     for chosen, group in zip(best, groups.values(), strict=True):

@@ -1,6 +1,7 @@
 """Run a fine-tuning: resolve the task and the model, train one seed after another, summarise them in results.json."""
 
 import logging
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from bertzoo.finetuning.seeds import Seed, SeedJob, read_decision
 from bertzoo.finetuning.settings import EMBEDDING, JOINT, SEVERAL, Finetune
 from bertzoo.finetuning.task_kind import TaskKind, check_options
 from bertzoo.finetuning.warm_start import WORDS, load_starting_model
+from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.runs import provenance
 from bertzoo.runs.provenance import software
 from bertzoo.runs.run_dir import RunDirectory
@@ -154,6 +156,7 @@ def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
         decided = {} if (decision := read_decision(seed.folder)) is None else {"decision": decision}
         rows.append({"seed": seed.seed, **chosen, **decided, "history": seed.history})
 
+    shapes = parameter_shapes(job.start.model, NoHead(pooler=job.start.head.pooler))
     simple = read_json(baselines, {"scores": {str: dict}}, "Remove the file.") if baselines.is_file() else {}
 
     def over_seeds(summary: Callable[[list[float]], float]) -> dict[str, dict[str, float]]:
@@ -165,7 +168,7 @@ def _summarise(job: SeedJob, seeds: list[Seed], baselines: Path) -> Results:
     return {
         "version": 1,
         "task": job.task.name,
-        "model": {"kind": job.start.model.kind, "parameters": job.start.parameters},
+        "model": {"kind": job.start.model.kind, "parameters": sum(math.prod(shape) for shape in shapes.values())},
         "from": job.start.record["path"],
         "config": config.plain(job.recipe),
         "examples": job.examples,

@@ -118,7 +118,12 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
     predictions, losses, computed = dict[str, Any](), [], {}
     for name, split in splits.items():
         slots, outputs = computed[name] = runner.run_all(split)
-        loss = _mean_loss(outputs)
+        loss = None
+        if all(LOSSES in output for output in outputs):
+            loss = 0.0
+            for term in outputs[0][LOSSES]:
+                total, weight = np.array([output[LOSSES][term] for output in outputs], np.float64).sum(0)
+                loss += float(total / weight) if weight else 0.0
         if split.finite_only and loss is not None and not np.isfinite(loss):
             figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
             return figures, lambda folder: None, {}  # train.loop raises NonFinite for this loss
@@ -142,14 +147,3 @@ def score_predictions(predictions: Mapping[str, Any], splits: Mapping[str, Split
         "collapsed": len(distinct) == 1,
         "scores": scores,
     }
-
-
-def _mean_loss(outputs: Sequence[Outputs]) -> float | None:
-    """Return the mean loss over batches, summed over the loss terms; None without losses."""
-    if not all(LOSSES in output for output in outputs):
-        return None
-    loss = 0.0
-    for term in outputs[0][LOSSES]:
-        total, weight = np.array([output[LOSSES][term] for output in outputs], np.float64).sum(0)
-        loss += float(total / weight) if weight else 0.0
-    return loss

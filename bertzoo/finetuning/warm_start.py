@@ -1,6 +1,5 @@
 """Load the model that a fine-tuning run starts from, with a fresh head or, with `keep_head`, its own."""
 
-import math
 import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,7 +13,7 @@ from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import TaskKind
-from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
+from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import BACKBONE, match_parameters, origin_record
 from bertzoo.train import state
@@ -44,12 +43,6 @@ class StartingModel:
     tokenizer: Tokenizer
     record: dict[str, Any]
     report: list[str]
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of the model without its head."""
-        shapes = parameter_shapes(self.model, NoHead(pooler=self.head.pooler))
-        return sum(math.prod(shape) for shape in shapes.values())
 
 
 def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> StartingModel:
