@@ -1,17 +1,10 @@
 """The kind "finetune": a run of several seeds, which holds the model of the best one."""
 
-from collections.abc import Callable
-
 from bertzoo.core.documents import parse_json
 from bertzoo.core.kinds import Kind, register
 
 RESULTS, MODEL = "results.json", "model"  # the run's results, written last; the folder of a seed's model
 BASELINES = "baselines.json"  # scores of simple models on the same data
-
-
-def _model(read: Callable[[str], bytes]) -> str:
-    best = parse_json(read(RESULTS), {"best": int})["best"]
-    return f"seed-{best}/{MODEL}"
 
 
 FINETUNE = register(
@@ -20,7 +13,7 @@ FINETUNE = register(
         config_at="bertzoo.finetuning.settings:Finetune",
         report_at="bertzoo.finetuning.report:write_report",
         key="epochs",
-        model=_model,
+        model=lambda read: f"seed-{parse_json(read(RESULTS), {'best': int})['best']}/{MODEL}",
         folders=(r"seed-\d+",),
     )
 )

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-NUMBER = "number"  # name of a regression's single output
 _MOST = 20_000  # training examples of simple classifiers, evenly spaced, for a minute at most
 CLASSIFIERS = ("classification", "multi_label")  # kinds of tasks
 
@@ -232,7 +231,7 @@ class LabelTask(TaskKind):
             self.recipe,
             TokenClassification if tags else SequenceClassification,
             "tokens" if tags else self.task.kind,
-            labels=self.task.labels or (NUMBER,),
+            labels=self.task.labels or ("number",),  # a regression has a single output
             hidden=self.recipe.hidden,
             dropout=self.recipe.dropout,
             problem_type=PROBLEMS[self.task.kind],
