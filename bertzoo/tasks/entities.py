@@ -17,7 +17,7 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.tasks.metrics import OUTSIDE, entities, split_tag
 from bertzoo.tasks.rows import Rows, join_rows
-from bertzoo.tasks.windows import Pieces, cut, max_context
+from bertzoo.tasks.windows import Pieces, cut
 
 Scheme = Literal["BIO", "BIOES"]
 Aggregation = Literal["first", "max", "average", "simple"]
@@ -216,13 +216,11 @@ def make_text_windows(
     windows: list[TextWindow] = []
     for text, (tokens, _, words, _) in enumerate(pieces):
         parts = cut(len(tokens), room, max(1, room - room // _OVERLAP))
-        owners, sizes = max_context(parts, len(tokens)), np.diff(words)
-        label = np.zeros(len(tokens), np.int32) if tags is None else np.repeat(tags[text], sizes)
+        label = np.zeros(len(tokens), np.int32) if tags is None else np.repeat(tags[text], np.diff(words))
         counts = np.isin(np.arange(len(tokens)), words) | every_token
-        for number, (first, size) in enumerate(parts or [(0, 0)]):
-            part = slice(first, first + size)
-            best = owners[part] == number
-            if tags is not None and number and not (best & counts[part]).any():
+        for first, best in parts or [(0, np.zeros(0, bool))]:
+            part = slice(first, first + len(best))
+            if tags is not None and first and not (best & counts[part]).any():
                 continue  # nothing to learn
             ids.append(np.concatenate([cls, tokens[part], sep]))
             labels += [[0], label[part], [0]]

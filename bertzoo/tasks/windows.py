@@ -41,9 +41,7 @@ class Window(NamedTuple):
 
     question: index of the question.
     context: position in the row at which the paragraph's tokens begin.
-    number: the window's index among the paragraph's windows.
-    owners: for each token of the whole paragraph, the `number` of the window with most context around it
-    (`max_context`).
+    best: for each paragraph token in this window, whether it has more context here than in any other: (size,) bool.
     start, end: positions in the row of the answer's first and last token, both 0 ([CLS]) if the answer is not in the
     window.
     """
@@ -51,9 +49,7 @@ class Window(NamedTuple):
     question: int
     context: int
     first: int
-    size: int
-    number: int
-    owners: np.ndarray
+    best: np.ndarray
     start: int
     end: int
 
@@ -63,46 +59,32 @@ class Window(NamedTuple):
         return self.context + self.size + 1
 
     @property
-    def best(self) -> np.ndarray:
-        """For each paragraph token in this window, whether it has more context here than in any other: (size,) bool."""
-        return self.owners[self.first : self.first + self.size] == self.number
+    def size(self) -> int:
+        """Number of the paragraph's tokens in the row."""
+        return len(self.best)
 
 
-def cut(pieces: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return (first token, number of tokens) of each window over a paragraph.
+def cut(pieces: int, room: int, stride: int) -> list[tuple[int, np.ndarray]]:
+    """Cut a paragraph of `pieces` tokens into windows of at most `room`, which start `stride` tokens apart.
 
-    pieces: number of tokens of the paragraph.
-    room: maximum number of tokens of a window.
-    stride: number of tokens from one window's start to the next one's.
+    Return for each window its first token and, for each of its tokens, whether it has more context here than in any
+    other window, (size,) bool. In a window of `size` tokens, a token with `left` tokens before it and `right` after it
+    has the context min(left, right) + 0.01 · size. If several windows give a token equal context, the first one counts.
     """
-    parts = []
-    first = 0
+    owners, highest = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
+    parts, first = [], 0
     while first < pieces:
         size = min(pieces - first, room)
-        parts.append((first, size))
-        if first + size == pieces:
+        part, places = slice(first, first + size), np.arange(size)
+        context = np.minimum(places, places[::-1]) + 0.01 * size
+        better = context > highest[part]
+        owners[part][better] = len(parts)
+        highest[part][better] = context[better]
+        parts.append(part)
+        if part.stop == pieces:
             break
         first += min(size, stride)
-    return parts
-
-
-def max_context(parts: Sequence[tuple[int, int]], pieces: int) -> np.ndarray:
-    """Return, for each token of a paragraph, the index of the window in which it has most context, (pieces,).
-
-    In a window of `size` tokens, a token with `left` tokens before it and `right` after it has the context
-    min(left, right) + 0.01 · size. If several windows give a token equal context, the first window counts.
-
-    parts: the windows, as `cut` returns them.
-    pieces: number of tokens of the paragraph.
-    """
-    owners, score = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
-    for number, (first, size) in enumerate(parts):
-        places = np.arange(size)
-        here = np.minimum(places, places[::-1]) + 0.01 * size
-        better = here > score[first : first + size]
-        owners[first : first + size][better] = number
-        score[first : first + size][better] = here[better]
-    return owners
+    return [(part.start, owners[part] == number) for number, part in enumerate(parts)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,16 +207,14 @@ def make_windows(
             continue
         context, count = len(head), len(paragraph.ids)
         if (context, count) not in layouts:
-            parts = cut(count, windowing.max_length - context - 1, windowing.stride)
-            layouts[context, count] = parts, max_context(parts, count)
-        parts, owners = layouts[context, count]
-        if not parts:
+            layouts[context, count] = cut(count, windowing.max_length - context - 1, windowing.stride)
+        if not layouts[context, count]:
             skipped["the paragraph has no token"] += 1
-        for number, (first, size) in enumerate(parts):
-            inside = first <= span[0] and span[1] < first + size
+        for first, best in layouts[context, count]:
+            inside = first <= span[0] and span[1] < first + len(best)
             start, end = (place - first + context if inside else 0 for place in span)
-            windows.append(Window(index, context, first, size, number, owners, start, end))
-            ids.append(np.concatenate([head, paragraph.ids[first : first + size], sep]))
+            windows.append(Window(index, context, first, best, start, end))
+            ids.append(np.concatenate([head, paragraph.ids[first : first + len(best)], sep]))
     rows = join_rows(
         (questions[window.question].key for window in windows),
         ids,
@@ -242,7 +222,7 @@ def make_windows(
         windowing.max_length,
         padding,
         middle=np.array([window.context for window in windows], np.int64),
-        cut=np.array([window.size < len(window.owners) for window in windows], bool),
+        cut=np.array([w.size < len(pieces[questions[w.question].context].ids) for w in windows], bool),
     )
     known = frozenset(unknown) if labels else None
     return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
