@@ -68,7 +68,7 @@ class TransformersSide:
         family = resolve_task(self.recipe)
         start = self.start = load_starting_model(Path(model), self.recipe, family)
         mesh = self.mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-        self.batches = SeedJob.prepare(family, start, mesh, None)
+        self.batches = SeedJob(family, start, mesh, None)
         self.dev = {split: self.task.read(split, self.recipe.data_dir).examples for split in self.task.dev}
         self.rows = {
             split: encode(examples, start.tokenizer, self.recipe.max_length, self.task.kind)

@@ -111,7 +111,7 @@ def train(
         # 2. The devices as a mesh, and the task's examples as rows, with the teacher's predictions if there is one.
         mesh = sharding.make_mesh(recipe.mesh)
         teacher = run.model_path("teacher", teacher)[0] if recipe.alpha < 1 else None
-        job = SeedJob.prepare(task, start, mesh, teacher)
+        job = SeedJob(task, start, mesh, teacher)
         models = {"from": start.record} | ({"teacher": job.teacher} if job.teacher else {})
         recipe.compute.log_format()
         # 3. The run's config and provenance; last, so that wrong input leaves no files behind.

@@ -3,11 +3,10 @@
 import logging
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -33,7 +32,7 @@ from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.rows import bucket_lengths
 from bertzoo.train import loop, state
 from bertzoo.train.checkpoint import Checkpoints
-from bertzoo.train.experiment import Experiment, RateFactor, Stage, StageSetup
+from bertzoo.train.experiment import Experiment, RateFactor, StageSetup
 from bertzoo.train.progress import Console, Record, Reporter, file_reporters
 from bertzoo.train.step import HostBatch
 
@@ -45,56 +44,34 @@ _EPOCH = {"epoch": int, "step": int, "score": float, "scores": {str: {str: float
 _LAYER = re.compile(r"encoder/layers_(\d+)/")
 
 
-@dataclass(frozen=True, kw_only=True)
 class SeedJob:
     """What all seeds of a run share: the task, the model to start from, and the encoded splits.
 
-    lengths: of the batches' rows. examples: their number by split. skipped: number of skipped examples by split and
-    reason. digests: hash of the encoded examples, by split. teacher: the teacher's entry for run.json, or None.
+    lengths: of the batches' rows. stage: the training of a seed. examples: their number by split. skipped: number of
+    skipped examples by split and reason. digests: hash of the encoded examples, by split. teacher: the teacher's entry
+    for run.json, or None.
     """
 
-    task: TaskKind
-    start: StartingModel
-    mesh: jax.sharding.Mesh
-    train: Split
-    dev: Mapping[str, Split]
-    lengths: Sequence[int]
-    examples: dict[str, int]
-    skipped: dict[str, dict[str, int]]
-    digests: dict[str, str]
-    teacher: dict[str, Any] | None
-
-    @classmethod
-    def prepare(cls, task: TaskKind, start: StartingModel, mesh: jax.sharding.Mesh, teacher: Location | None) -> Self:
+    def __init__(self, task: TaskKind, start: StartingModel, mesh: jax.sharding.Mesh, teacher: Location | None):
         """Read and encode the splits for a model; raises the errors of `read_splits` and `add_teacher`."""
-        recipe = start.recipe
+        self.task, self.start, self.mesh, self.recipe = task, start, mesh, start.recipe
         task.check_test_file()
-        form = RowForm(start.tokenizer, recipe.max_length, padding_seen(start.model))
-        train, dev, skipped = task.read_splits(form)
+        form = RowForm(start.tokenizer, self.recipe.max_length, padding_seen(start.model))
+        train, dev, self.skipped = task.read_splits(form)
         splits: dict[str, Split] = {"train": train, **dev}
         for name, split in splits.items():
             check_split(start.tokenizer, split.examples, name)
-        lengths = bucket_lengths([split.rows for split in splits.values()], recipe.buckets, recipe.max_length)
-        _LOG.info(f"batches of rows of {', '.join(map(str, lengths))} tokens")
-        record = None
+        rows = [split.rows for split in splits.values()]
+        self.lengths = bucket_lengths(rows, self.recipe.buckets, self.recipe.max_length)
+        _LOG.info(f"batches of rows of {', '.join(map(str, self.lengths))} tokens")
+        self.examples = {name: split.size for name, split in splits.items()}
+        self.digests = {name: split.digest for name, split in splits.items()}
+        self.teacher: dict[str, Any] | None = None
+        self.train: Split = train
+        self.dev: Mapping[str, Split] = dev
         if teacher is not None:
-            train, dev, record = task.add_teacher(start.model, train, dev, teacher, mesh)
-        return cls(
-            task=task,
-            start=start,
-            mesh=mesh,
-            train=train,
-            dev=dev,
-            lengths=lengths,
-            examples={name: split.size for name, split in splits.items()},
-            skipped=skipped,
-            digests={name: split.digest for name, split in splits.items()},
-            teacher=record,
-        )
-
-    @property
-    def recipe(self) -> Finetune:
-        return self.start.recipe
+            self.train, self.dev, self.teacher = task.add_teacher(start.model, train, dev, teacher, mesh)
+        self.stage = self.recipe.stage(len(self.train))
 
     def batches(self, seed: int, row: int) -> Iterator[HostBatch]:
         """Yield training batches without end, from the batch that starts at `row`."""
@@ -113,11 +90,6 @@ class SeedJob:
     def _runner(self) -> FlaxRunner:
         function = outputs_and_losses(self.start.objective)
         return FlaxRunner(function, None, self.mesh, self.recipe.batch_size, self.lengths)
-
-    @cached_property
-    def stage(self) -> Stage:
-        """The training of a seed."""
-        return self.recipe.stage(len(self.train))
 
     @cached_property
     def experiment(self) -> Experiment:

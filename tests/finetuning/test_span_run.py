@@ -43,7 +43,7 @@ def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(quiz_folder: 
     family = span(quiz_folder)
     mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     start = load_starting_model(quiz_folder / "model", family.recipe, family)
-    task_data, size = SeedJob.prepare(family, start, mesh, None), family.recipe.batch_size
+    task_data, size = SeedJob(family, start, mesh, None), family.recipe.batch_size
     steps = -(-len(task_data.train) // size)
     whole = list(itertools.islice(task_data.batches(1, 0), 2 * steps))
     for begun in (5, steps, steps + 2):

@@ -128,7 +128,7 @@ def test_every_row_has_the_teachers_logits(logged, folder: Path, data: Path, tmp
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
     begun = load_starting_model(folder / "model", made, family)
-    task_data = SeedJob.prepare(family, begun, one_device(), tmp_path / "teacher")
+    task_data = SeedJob(family, begun, one_device(), tmp_path / "teacher")
     (line,) = (line for line in logged if "LABEL_0" in line)
     assert "--teacher" in line
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
