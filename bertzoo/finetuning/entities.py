@@ -11,19 +11,8 @@ from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm
 from bertzoo.runs.runner import Outputs
-from bertzoo.tasks import metrics
+from bertzoo.tasks import entities, metrics
 from bertzoo.tasks.decision import softmax
-from bertzoo.tasks.entities import (
-    Aggregation,
-    TextWindows,
-    best_path,
-    by_word,
-    entity_records,
-    find_words,
-    legal_steps,
-    make_text_windows,
-    tag_words,
-)
 from bertzoo.tasks.rows import Slot
 from bertzoo.tasks.task import Example, Task
 
@@ -40,9 +29,9 @@ class EntitySplit(Split):
     """
 
     task: Task
-    windows: TextWindows
+    windows: entities.TextWindows
     tags: list[np.ndarray] | None
-    aggregation: Aggregation
+    aggregation: entities.Aggregation
     constrained: bool
 
     @property
@@ -56,12 +45,12 @@ class EntitySplit(Split):
     def tagged(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the tags of each text's words and the tags' probabilities, (w,) each."""
         joined = self.windows.join(slots, [softmax(output["logits"]) for output in outputs])
-        steps, found = legal_steps(self.task.labels), []
+        steps, found = entities.legal_steps(self.task.labels), []
         for chances, pieces in zip(joined, self.windows.pieces, strict=True):
-            words = by_word(chances, pieces.words, self.aggregation)
+            words = entities.by_word(chances, pieces.words, self.aggregation)
             if self.constrained:
                 scores = np.log(np.maximum(words, np.finfo(np.float64).tiny))
-                tags = best_path(scores, steps, self.task.labels.index(metrics.OUTSIDE))
+                tags = entities.best_path(scores, steps, self.task.labels.index(metrics.OUTSIDE))
             else:
                 tags = words.argmax(-1)
             found.append((tags, np.take_along_axis(words, tags[:, None], -1)[:, 0]))
@@ -90,15 +79,15 @@ class EntityTask(LabelTask):
     def encode(self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score") -> EntitySplit:
         """Encode texts; raises UserError for an annotated span that splits a word of the tokenizer."""
         aggregation: Any = self.aggregation or self.recipe.own.aggregation
-        pieces = find_words([example.text_a for example in examples], form.tokenizer, aggregation)
+        pieces = entities.find_words([example.text_a for example in examples], form.tokenizer, aggregation)
         tags = None
         if purpose != "predict":
             tags = [
-                tag_words(cast(tuple, example.label), example.text_a, one, self.task.labels)
+                entities.tag_words(cast(tuple, example.label), example.text_a, one, self.task.labels)
                 for example, one in zip(examples, pieces, strict=True)
             ]
         keys, every = [example.key for example in examples], aggregation in ("max", "average")
-        windows = make_text_windows(keys, pieces, form.tokenizer, form.max_length, form.padding, tags, every)
+        windows = entities.make_text_windows(keys, pieces, form.tokenizer, form.max_length, form.padding, tags, every)
         return EntitySplit(
             task=self.task,
             examples=examples,
@@ -114,7 +103,7 @@ class EntityTask(LabelTask):
     ) -> Predictions:
         """Return for each text its entities, as `entity_records` yields them."""
         values = [
-            list(entity_records(example.text_a, pieces, [self.task.labels[tag] for tag in tags], chances))
+            list(entities.entity_records(example.text_a, pieces, [self.task.labels[tag] for tag in tags], chances))
             for example, pieces, (tags, chances) in zip(
                 split.examples, split.windows.pieces, split.tagged(slots, outputs), strict=True
             )

@@ -14,6 +14,7 @@ from messages import mentions
 from planted import results, said
 from tiers import quick
 
+from bertzoo import models
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning import labels
@@ -23,19 +24,6 @@ from bertzoo.finetuning.seeds import SeedJob
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
 from bertzoo.heads import MaskedLanguageModel, SentenceEmbedding, SequenceClassification
-from bertzoo.models import (
-    Albert,
-    Bert,
-    ConvBert,
-    DistilBert,
-    Electra,
-    MobileBert,
-    Model,
-    ModernBert,
-    SchuBert,
-    SqueezeBert,
-    Static,
-)
 from bertzoo.runs import load_model
 from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
@@ -45,15 +33,18 @@ from bertzoo.train import sharding
 WIDTHS = {"hidden_size": 16, "max_positions": 32, "initializer_range": 0.1}
 SIZES = {**WIDTHS, "layers": 2, "heads": 4, "feed_forward_size": 32}
 KINDS = [
-    (Albert, {**SIZES, "embedding_size": 8}),
-    (Bert, SIZES),
-    (ConvBert, {**SIZES, "embedding_size": 8, "kernel_size": 5, "feed_forward_groups": 2}),
-    (DistilBert, SIZES),
-    (Electra, {**SIZES, "embedding_size": 8}),
-    (MobileBert, {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 2}),
-    (ModernBert, {**SIZES, "window": 6}),
-    (SchuBert, {**WIDTHS, "feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)}),
-    (SqueezeBert, SIZES),
+    (models.Albert, {**SIZES, "embedding_size": 8}),
+    (models.Bert, SIZES),
+    (models.ConvBert, {**SIZES, "embedding_size": 8, "kernel_size": 5, "feed_forward_groups": 2}),
+    (models.DistilBert, SIZES),
+    (models.Electra, {**SIZES, "embedding_size": 8}),
+    (models.MobileBert, {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 2}),
+    (models.ModernBert, {**SIZES, "window": 6}),
+    (
+        models.SchuBert,
+        {**WIDTHS, "feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)},
+    ),
+    (models.SqueezeBert, SIZES),
 ]
 SHORT = ["--task=mrpc", "--batch_size=16", "--max_length=24", "--buckets=2", "--optimizer.learning_rate=1e-2"]
 
@@ -73,9 +64,9 @@ def recipe(data: Path, *options: str) -> Finetune:
 def test_a_table_learns_no_labels_and_every_other_model_is_covered(
     folder: Path, data: Path, tokenizer, tmp_path, capsys
 ):
-    assert {each for each, _ in KINDS} | {Static} == set(get_args(Model))
+    assert {each for each, _ in KINDS} | {models.Static} == set(get_args(models.Model))
     table = tmp_path / "table"
-    planted.write(table, Static(vocab_size=tokenizer.vocab_size, **WIDTHS), SentenceEmbedding(), tokenizer)
+    planted.write(table, models.Static(vocab_size=tokenizer.vocab_size, **WIDTHS), SentenceEmbedding(), tokenizer)
     options = [*SHORT, f"--from={table}", f"--data_dir={data}", *NOT_OWN]
     assert planted.finetune(folder, tmp_path / "run", *options) == 2
     assert mentions(capsys.readouterr().err, "static", "layers", "mrpc")
@@ -124,7 +115,7 @@ def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict
 
 def test_every_row_has_the_teachers_logits(logged, folder: Path, data: Path, tmp_path):
     nameless = SequenceClassification(labels=("LABEL_0", "LABEL_1"))
-    of_another_kind(tmp_path / "teacher", DistilBert, SIZES, nameless, task="mrpc")
+    of_another_kind(tmp_path / "teacher", models.DistilBert, SIZES, nameless, task="mrpc")
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
     begun = load_starting_model(folder / "model", made, family)
@@ -147,7 +138,7 @@ def test_every_row_has_the_teachers_logits(logged, folder: Path, data: Path, tmp
 @pytest.mark.parametrize("scale", [1, 5])
 def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: Path, tmp_path):
     head = SequenceClassification(labels=("number",), problem_type="regression")
-    of_another_kind(tmp_path / "teacher", DistilBert, SIZES, head, scale="5.0")
+    of_another_kind(tmp_path / "teacher", models.DistilBert, SIZES, head, scale="5.0")
     examples = [Example(str(i), text, "kera", 3.0) for i, text in enumerate(planted.WORDS)]
     logits, _ = labels.teacher_logits(
         tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device()
@@ -194,7 +185,7 @@ def test_dropout_applies_to_the_encoder_or_the_head(folder: Path, data: Path):
 )
 def test_heads_of_modernbert_have_a_hidden_layer_unless_another_is_chosen(head, options, hidden, data: Path, tmp_path):
     sizes = {"hidden_size": 8, "layers": 1, "heads": 2, "feed_forward_size": 6}
-    of_another_kind(tmp_path / "model", ModernBert, sizes, head, task="mrpc")
+    of_another_kind(tmp_path / "model", models.ModernBert, sizes, head, task="mrpc")
     made = recipe(data, "--max_length=12", *options)
     begun = load_starting_model(tmp_path / "model", made, resolve_task(made))
     assert begun.head.hidden == begun.recipe.hidden == hidden
