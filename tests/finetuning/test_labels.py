@@ -1,4 +1,4 @@
-"""A head's labels under a task's: other cases and names, other orders, and none."""
+"""A head's labels under a task's: other cases and names, other orders, and none; scores and collapses by kind."""
 
 import shutil
 from dataclasses import replace
@@ -12,8 +12,9 @@ from messages import mentioning
 from planted import said
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning.labels import relabel
+from bertzoo.finetuning.labels import LabelSplit, relabel
 from bertzoo.finetuning.run import resolve_task
+from bertzoo.finetuning.scoring import score_predictions
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import RowForm
 from bertzoo.heads import SequenceClassification
@@ -21,6 +22,7 @@ from bertzoo.heads.labels import TEACHER
 from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.task import Example, Task
 
 
 @pytest.mark.parametrize(
@@ -117,3 +119,48 @@ def test_texts_without_labels_get_those_of_the_teacher(own, given, logits, expec
     batch = taught.batch(slot, 3)
     np.testing.assert_array_equal(batch["label"], np.array(expected, np.float32)[slot.rows] / recipe.scale)
     np.testing.assert_array_equal(batch[TEACHER], np.array(logits, np.float32)[slot.rows])
+
+
+CLASSES = CustomFiles(train="none.csv", labels=("x", "y")).task("")
+SEVERAL = CustomFiles(kind="multi_label", train="none.csv", labels=("x", "y")).task("")
+TAGS = CustomFiles(kind="tokens", train="none.csv", labels=("O", "B-X")).task("")
+NUMBERS = CustomFiles(kind="regression", train="none.csv").task("")
+
+
+def split(task: Task, labels: Any) -> LabelSplit:
+    rows: Any = None  # nothing is computed
+    examples = [Example(str(i), "a", label=label) for i, label in enumerate(labels)]
+    return LabelSplit(task=task, examples=examples, rows=rows)
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "predictions", "collapsed"),
+    [
+        (CLASSES, (0, 1), [1, 1], True),
+        (CLASSES, (0, 1), [1, 0], False),
+        (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 0, -1]], True),  # the last word is cut off
+        (TAGS, ((0, 1), (0, 0, 1)), [[0, 0], [0, 1, -1]], False),
+        (SEVERAL, ((0, 1), (1, 1)), [[1, 0], [1, 0]], True),
+        (SEVERAL, ((0, 1), (1, 1)), [[1, 0], [0, 0]], False),
+        (NUMBERS, (0.5, 1.5), [1.0, 1.0], True),
+        (NUMBERS, (0.5, 1.5), [1.0, 1.0 + 1e-4], False),
+    ],
+)
+def test_equal_predictions_count_as_a_collapse(task: Task, labels: Any, predictions: list[Any], collapsed: bool):
+    found = [np.array(each) for each in predictions] if task.kind == "tokens" else np.array(predictions)
+    assert score_predictions({"dev": found}, {"dev": split(task, labels)})["collapsed"] is collapsed
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "predictions", "deciding"),
+    [
+        (GLUE["mrpc"], (0, 1, 1), [1, 1, 1], ("accuracy", "f1")),  # the mean of all
+        (SEVERAL, ((0, 1), (1, 1)), [[0, 1], [1, 0]], ("f1_micro",)),  # the first alone
+    ],
+)
+def test_the_metrics_that_decide_a_score(task: Task, labels: Any, predictions: Any, deciding: tuple[str, ...]):
+    splits = {name: split(task, labels) for name in ("dev", "other")}
+    figures = score_predictions({"dev": np.array(predictions), "other": np.array(labels)}, splits)
+    scores = [figures["scores"][name][metric] for name in splits for metric in deciding]
+    assert len(set(figures["scores"]["dev"].values())) > 1 and scores[-1] == 100
+    assert figures["score"] == pytest.approx(np.mean(scores))

@@ -98,12 +98,6 @@ def test_no_separator_is_ever_cut(texts, max_length):
         assert batch["token_type_ids"][place].sum() == (length - separators[0] - 1)
 
 
-def test_a_long_text_is_cut():
-    rows = encode([example("ab " * 33_334, "the cat"), example("a" * 100_000)], TOKENIZER, 16, "classification")
-    assert rows.lengths.tolist() == [16, 3] and rows.cut.tolist() == [True, False]
-    assert rows.ids[16:].tolist() == [CLS, UNK, SEP] and rows.ids[12:16].tolist() == [SEP, *ids("the cat"), SEP]
-
-
 LENGTHS = st.lists(st.integers(2, 40), min_size=1, max_size=60)
 
 
