@@ -301,7 +301,7 @@ class EmbeddingTask(TaskKind):
             return GLUE[STSB].read("dev", self.recipe.embedding.sts_dir)
         if self.task is None:
             return GLUE[STSB].read(name, directory)
-        return SplitExamples(self.task.read_texts(name, directory))
+        return self.task.read(name, directory)
 
     def check_labels(self, name: str, read: SplitExamples) -> None:
         unlabelled = [example for example in read.examples if example.label is None]

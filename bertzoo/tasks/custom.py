@@ -201,7 +201,7 @@ class CustomFiles:
             name="own",
             kind=self.kind,
             metrics=metrics,
-            read=lambda split, directory: self._read(split, directory, labels),
+            read=lambda split, directory: self.read(split, directory, labels),
             labels=labels,
             pair=bool(self.text_b),
             train=(*train, "unlabelled") if train and self.unlabelled else train,
@@ -238,34 +238,6 @@ class CustomFiles:
                 f"{'.' if known else f', or a --data_dir that holds {split}.csv.'}"
             )
         return readers.read_table(_folder(directory) / name, header=self.header)
-
-    def read_texts(self, split: str, directory: Path | str) -> list[Example]:
-        """Return a split's texts or pairs; the label is the similarity, if the file has the column `label`.
-
-        Raises UserError if a cell is empty, or a similarity is not a number.
-        """
-        table = self.open(split, directory)
-        columns = [self.text_a, *filter(None, [self.text_b]), *self.negatives]
-        if labelled := self.label in table.columns:
-            columns.append(self.label)
-        pair, examples = bool(self.text_b), []
-        for nth, (place, row) in enumerate(table.valid_rows(columns)):
-            first, *others = (
-                fields.nonblank(cell, place, name)
-                for cell, name in zip(row[: len(columns) - labelled], columns, strict=False)
-            )
-            similarity = fields.number(row[-1], place, self.label) if labelled else None
-            examples.append(
-                Example(str(nth), first, others[0] if pair else None, similarity, negatives=tuple(others[pair:]))
-            )
-        if not examples:
-            raise UserError(f"{table.name} holds no example. Add rows.")
-        if labelled and not pair:
-            raise UserError(
-                f"{table.name} has a similarity for each row in the column {self.label!r}, but no second text. Set "
-                "own.text_b to its column, or own.label to another name."
-            )
-        return examples
 
     def _read_labels(self, directory: Path | str) -> tuple[str, ...]:
         """Return the class names that the training file declares, or else the labels in its rows, sorted."""
@@ -316,12 +288,14 @@ class CustomFiles:
             raise UserError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
         return entities.join_words(words, tags, place)
 
-    def _read(self, split: str, directory: Path | str, labels: Sequence[str]) -> SplitExamples:
+    def read(self, split: str, directory: Path | str, labels: Sequence[str] = ()) -> SplitExamples:
+        """Return a split's examples; raises UserError naming a row. labels: as in Task."""
         table = self.open(split, directory)
-        columns = [self.text_a, *filter(None, [self.text_b])]
+        columns = [self.text_a, *filter(None, [self.text_b]), *self.negatives]
         texts = len(columns)
         optional = split in ("test", "unlabelled")  # these may lack labels
-        if not optional or not {*table.columns}.isdisjoint(self._targets):
+        vectors = self.kind == "texts"  # the label is the similarity, if the file has the column
+        if not (optional or vectors) or not {*table.columns}.isdisjoint(self._targets):
             columns += self._targets
         names = table.names.get(self.label, ())
         index = {label: place for place, label in enumerate(labels)}
@@ -330,10 +304,11 @@ class CustomFiles:
         for nth, (place, row) in enumerate(table.valid_rows(columns)):
             targets = row[texts:]
             # With a separator, an empty cell is a list of no label.
-            missing = optional and all(
+            empty = all(
                 cell is None or (cell == "" and not self.separator) or (cell == -1 and not isinstance(cell, bool))
                 for cell in targets
             )
+            missing = not targets or (optional and not vectors and empty)
 
             def to_index(cell: Any, place: str = place) -> int:
                 return fields.label_index(fields.label_name(cell, place, self.label, names), index, place, self.label)
@@ -355,10 +330,10 @@ class CustomFiles:
                     )
                 examples.append(Example(str(nth), " ".join(words), None, tags, words))
                 continue
-            first, *second = (fields.nonblank(row[i], place, columns[i]) for i in range(texts))
+            first, *others = (fields.nonblank(row[i], place, columns[i]) for i in range(texts))
             if missing:
                 label = None
-            elif self.kind == "regression":
+            elif self.kind in ("regression", "texts"):
                 label = fields.number(targets[0], place, self.label)
             elif self.separator:
                 true = {labels[to_index(item)] for item in self._items(targets[0], place)}
@@ -367,9 +342,15 @@ class CustomFiles:
                 label = tuple(int(fields.flag(cell, place, name)) for cell, name in zip(targets, labels, strict=True))
             else:
                 label = to_index(targets[0])
-            examples.append(Example(str(nth), first, second[0] if second else None, label))
+            second = others.pop(0) if self.text_b else None
+            examples.append(Example(str(nth), first, second, label, negatives=tuple(others)))
         if not examples:
             raise UserError(f"{table.name} holds no example. Add rows.")
+        if vectors and len(columns) > texts and not self.text_b:
+            raise UserError(
+                f"{table.name} has a similarity for each row in the column {self.label!r}, but no second text. Set "
+                "own.text_b to its column, or own.label to another name."
+            )
         if self.kind == "multi_label" and split == "train":
             flags = [example.label for example in examples]
             if never := [

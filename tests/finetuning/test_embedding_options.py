@@ -111,7 +111,7 @@ def test_texts_with_equal_tokens_are_one(place: Path) -> None:
 def test_hard_negatives_follow_the_partner(place: Path, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,partner,hard,harder\nbara,doti,kelu,mopi\nnuro,sati,vexo,zupi\n")
     own = CustomFiles(**PAIRS | {"negatives": ("hard", "harder")})
-    examples = own.read_texts("train", tmp_path)
+    examples = own.read("train", tmp_path).examples
     assert [example.negatives for example in examples] == [("kelu", "mopi"), ("vexo", "zupi")]
     tokenizer: Any = load_model.read_model(place / "run").tokenizer
     split = task_of().encode(examples, "train", RowForm(tokenizer, 12, 0))

@@ -240,7 +240,7 @@ def test_a_column_of_json_lines_may_begin_in_a_later_row(tmp_path: Path) -> None
     (tmp_path / "x.jsonl").write_text('{"text": "a", "pair": "b"}\n{"text": "c", "pair": "d", "label": 0.5}\n')
     files = CustomFiles(kind="texts", text_b="pair", train="x.jsonl")
     with pytest.raises(UserError, match=mentioning("x.jsonl line 1", "label")):
-        files.read_texts("train", tmp_path)
+        files.read("train", tmp_path)
 
 
 def test_columns_may_be_renamed_and_starts_are_located(tmp_path):
