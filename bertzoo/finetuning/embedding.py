@@ -336,10 +336,8 @@ class EmbeddingTask(TaskKind):
                     "scale to the highest similarity, because a cosine is at most 1."
                 )
         kind = TrainingTexts if purpose == "train" else TextSplit
-        return kind(
-            **{"examples": examples, "texts": texts, "rows": rows, "index": index, "similarity": similarity},
-            **{"temperature": options.temperature, "sizes": options.sizes},
-        )
+        split = kind(examples=examples, texts=texts, rows=rows, index=index, similarity=similarity)
+        return replace(split, temperature=options.temperature, sizes=options.sizes)
 
     def read_splits(self, form: RowForm) -> tuple[Split, dict[str, Split], dict[str, dict[str, int]]]:
         """Read and encode the splits; raises ConfigError also if the loss or the scale does not fit the examples."""
