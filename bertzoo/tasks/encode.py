@@ -1,7 +1,7 @@
 """Encode examples as token ids: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] (Devlin et al. 2019; run_classifier.py)."""
 
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any, cast
 
 import numpy as np
@@ -33,13 +33,8 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, k
         if known:
             dtype = np.float32 if kind == "regression" else np.int32
             columns["label"] = np.array([example.label for example in examples], dtype)
-    return Rows(
-        keys=tuple(example.key for example in examples),
-        specials=tokenizer.specials,
-        max_length=max_length,
-        padding=padding,
-        **columns,
-    )
+    keys = (example.key for example in examples)
+    return join_rows(keys, tokenizer=tokenizer, max_length=max_length, padding=padding, **columns)
 
 
 def encode_pieces(
@@ -65,24 +60,19 @@ def encode_pieces(
     return rows, np.array(owner)
 
 
-def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> dict[str, np.ndarray]:
+def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> dict[str, Any]:
     a = _tokenised(tokenizer, [example.text_a for example in examples])
     b = _tokenised(tokenizer, [example.text_b or "" for example in examples])
     a_count, b_count = (np.array([len(text) for text in texts], np.int64) for texts in (a, b))
     paired = b_count > 0
     a_kept, b_kept = truncated(a_count, b_count, max_length - 2 - paired)
-    cls, sep = (np.array([special], np.int32) for special in (tokenizer.specials.cls, tokenizer.specials.sep))
-    none = np.zeros(0, np.int32)
-    parts = (
-        (cls, a[i][:keep], sep, b[i][:other], sep if pair else none)
+    specials = ([tokenizer.specials.cls], [tokenizer.specials.sep], [])
+    cls, sep, none = (np.array(part, np.int32) for part in specials)
+    ids = [
+        np.concatenate([cls, a[i][:keep], sep, b[i][:other], sep if pair else none])
         for i, (keep, other, pair) in enumerate(zip(a_kept, b_kept, paired, strict=True))
-    )
-    return {
-        "ids": np.concatenate([none, *chain.from_iterable(parts)]),
-        "lengths": 2 + a_kept + np.where(paired, b_kept + 1, 0),
-        "middle": a_kept + 2,
-        "cut": (a_kept < a_count) | (b_kept < b_count),
-    }
+    ]
+    return {"ids": ids, "middle": a_kept + 2, "cut": (a_kept < a_count) | (b_kept < b_count)}
 
 
 def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, known: bool) -> dict[str, Any]:
@@ -99,11 +89,10 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, 
         ]
         rows.append(np.array([(specials.cls, 0, 0), *tokens[: max_length - 2], (specials.sep, 0, 0)], np.int32))
         cut.append(len(tokens) > max_length - 2)
-    ids, first, label = np.ascontiguousarray(np.concatenate([np.zeros((0, 3), np.int32), *rows]).T)
-    lengths = np.array([len(row) for row in rows], np.int64)
+    _, first, label = np.concatenate([np.zeros((0, 3), np.int32), *rows]).T
     return {
-        **{"ids": ids, "lengths": lengths, "middle": lengths, "cut": np.array(cut, bool)},
-        **{"first": first.astype(bool), "label": label if known else None},
+        **{"ids": [row[:, 0] for row in rows], "cut": np.array(cut, bool), "first": first.astype(bool)},
+        **({"label": label.copy()} if known else {}),
         "words": np.array([len(example.words or ()) for example in examples], np.int64),
     }
 
