@@ -19,22 +19,17 @@ NEW_MODEL = (
 )
 
 
-def write_pairs(file: Path, draw: np.random.Generator, count: int) -> None:
-    """Pairs of texts on one of four topics, each with two of its three words."""
-    rows = []
-    for nth in range(count):
-        words = TOPICS[nth % len(TOPICS)].split()
-        first, second = (" ".join(draw.permutation(words)[:2]) + f" {draw.choice(WORDS)}" for _ in range(2))
-        rows.append({"text": f"{first} {draw.choice(WORDS)}", "partner": f"{second} {draw.choice(WORDS)}"})
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def prepare(folder: Path) -> None:
-    """Write a model and pairs for training and development into a folder."""
+    """Write a model, and pairs of texts on one of four topics, each with two of its three words, into a folder."""
     draw = np.random.default_rng(0)
     write_model(folder / "model", WORDS, draw)
     for name, count in (("train", 64), ("dev", 24)):
-        write_pairs(folder / f"{name}.jsonl", draw, count)
+        rows = []
+        for nth in range(count):
+            words = TOPICS[nth % len(TOPICS)].split()
+            first, second = (" ".join(draw.permutation(words)[:2]) + f" {draw.choice(WORDS)}" for _ in range(2))
+            rows.append({"text": f"{first} {draw.choice(WORDS)}", "partner": f"{second} {draw.choice(WORDS)}"})
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def finetune(folder: Path, run: Path, *more: str) -> int:
