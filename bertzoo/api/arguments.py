@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from bertzoo.api.options import Config, FinetuneOptions, PretrainOptions, PruneOptions, RunOptions, TransferOptions
 from bertzoo.core import config as loader
@@ -34,8 +34,8 @@ def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
         return resolve(cls, options.config, options.overrides)
     from bertzoo.runs.pretrain import load_recipe
 
-    origin = location(options.from_model, "from_model")
-    return load_recipe(config_files(options.config), loader.as_options(options.overrides), origin, options.run_dir)
+    overrides = loader.as_options(options.overrides)
+    return load_recipe(config_files(options.config), overrides, options.from_model, options.run_dir)
 
 
 def config_files(config: Config) -> list[str | Path]:
@@ -57,28 +57,6 @@ def execution(options: RunOptions) -> Any:
 
     hosts.log_in_first()
     return Options(corpus=options.corpus, workers=options.workers)
-
-
-@overload
-def on_disk(name: Path | str, argument: str) -> Path: ...
-@overload
-def on_disk(name: Path | str | None, argument: str) -> Path | None: ...
-def on_disk(name: Path | str | None, argument: str) -> Path | None:
-    """Return `name` as a path on this machine, or None for None; raises UserError, naming `argument`, for a URL."""
-    advice = "Copy it to this machine and pass the path of the copy."
-    return None if name is None else paths.on_disk(name, f"{argument} =", advice)
-
-
-@overload
-def location(name: Path | str, argument: str) -> Path | str: ...
-@overload
-def location(name: Path | str | None, argument: str) -> Path | str | None: ...
-def location(name: Path | str | None, argument: str) -> Path | str | None:
-    """Return `name` as a path or URL, or None for None.
-
-    Raises UserError, naming `argument`, for a URL passed as a Path, because Path turns gs://… into gs:/….
-    """
-    return None if name is None else paths.location(name, f"{argument} =", "Pass a URL as text, not as a Path.")
 
 
 def output_folder(name: Path | str) -> Path:

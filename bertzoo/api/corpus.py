@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.arguments import config_files
-from bertzoo.api.options import TokenizeOptions, corpus_destination
+from bertzoo.api.options import TokenizeOptions
 from bertzoo.core.html import Record
 from bertzoo.core.options import takes
 
@@ -26,8 +26,7 @@ def write_corpus(options: TokenizeOptions, progress: Callable[[int, int], None] 
     """Tokenise text into a corpus. progress: as in `data.corpus.tokenize.write_corpus`."""
     from bertzoo.data.corpus import tokenize
 
-    place = corpus_destination(options.destination, "destination =")
-    return tokenize.write_corpus(data_of(options), place, workers=options.workers, progress=progress)
+    return tokenize.write_corpus(data_of(options), options.destination, workers=options.workers, progress=progress)
 
 
 def data_of(options: TokenizeOptions) -> "Data":

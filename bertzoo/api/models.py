@@ -4,8 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bertzoo.api.arguments import config_files, location, on_disk, output_folder
-from bertzoo.api.options import BenchmarkOptions, ConvertOptions, EvaluateOptions, PlanOptions, PredictOptions
+from bertzoo.api.arguments import config_files, output_folder
+from bertzoo.api.options import (
+    BenchmarkOptions,
+    ConvertOptions,
+    EvaluateOptions,
+    PlanOptions,
+    PredictOptions,
+    check_python,
+)
 from bertzoo.core.html import Record, Records, table
 from bertzoo.core.options import reject, takes
 from bertzoo.export.options import ExportOptions
@@ -89,7 +96,7 @@ def measure(options: EvaluateOptions) -> tuple[dict[str, Any], str]:
         which: Any = "latest" if options.checkpoint is None else options.checkpoint
         return evaluate_run(load_run(path, which), options.corpus, options.stage), ""
     reject(options, ("checkpoint", "corpus", "stage"), f"{path}, which is a fine-tuned model")
-    model = open_task_model(path, options.seed, options.batch_size, on_disk(options.python, "python"))
+    model = open_task_model(path, options.seed, options.batch_size, options.python)
     questions = model.kind == "span"
     if not questions:
         reject(options, ("output",), f"{path}, which is a model that predicts labels")
@@ -151,7 +158,7 @@ def open_predictor(options: PredictOptions, more: Sequence[str] = ()) -> Any:
         which: Any = "latest" if options.checkpoint is None else options.checkpoint
         return run_filler(path, which)
     reject(options, ("checkpoint",), f"{path}, which is not a pretraining run")
-    model = open_model(path, options.seed, options.batch_size, on_disk(options.python, "python"))
+    model = open_model(path, options.seed, options.batch_size, options.python)
     if isinstance(model, BlankFiller):
         reject(options, ("batch_size", "aggregation", *more), f"{path}, which is a masked language model")
         return model
@@ -171,7 +178,8 @@ class TextEncoder:
         """Open a run, a model directory or an exported file. seed, python: as in `evaluate`."""
         from bertzoo.export.file_model import open_embedding_model
 
-        self._model = open_embedding_model(path, seed, None, on_disk(python, "python"))
+        program = None if python is None else check_python("python", python)
+        self._model = open_embedding_model(path, seed, None, program)
         self.tokenizer = self._model.tokenizer
 
     @property
@@ -297,8 +305,7 @@ def run_conversion(options: ConvertOptions) -> "Converted":
     values = {name: getattr(options, name) for name in ExportOptions.__dataclass_fields__}
     for name in ("calibration", "python"):
         values[name] = values[name] and Path(values[name])
-    source, destination = location(options.source, "source"), on_disk(options.destination, "destination")
-    return convert(source, destination, ExportOptions(**values), memory_of_file)
+    return convert(options.source, Path(options.destination), ExportOptions(**values), memory_of_file)
 
 
 @takes(PlanOptions, prints=True)

@@ -41,7 +41,7 @@ def _corpus(text: str) -> str:
 def config_field(default: Any = MISSING) -> Any:
     """Declare the positional argument CONFIG."""
     text = "a TOML file or a shipped config's name; later files override earlier ones"
-    return option(text, default, metavar="CONFIG", parse=str, repeat=True)
+    return option(text, default, metavar="CONFIG", repeat=True)
 
 
 def checkpoint_field(group: str, text: str = "latest, best or a step (default: latest)") -> Any:
@@ -55,15 +55,21 @@ def corpus_field(group: str, name: str) -> Any:
     return option(text, None, group=group, metavar="DIR|URL", parse=_corpus)
 
 
+def _check_model(what: str, name: Location) -> Location:
+    if name == "":
+        raise UserError(f"{what} is empty. Name a model.")
+    advice = "Pass a URL as text, not as a Path." if isinstance(name, Path) else "Write :// after the protocol."
+    return paths.location(name, f"{what} =", advice)
+
+
 def model_field(flag: str, text: str) -> Any:
     """Declare a flag for the path or URL of a model, None by default."""
+    return option(text, None, metavar="MODEL", flag=flag, check=_check_model)
 
-    def model_path(name: str) -> Location:
-        if name:
-            return paths.location(name, f"{flag} =", "Write :// after the protocol.")
-        raise UserError(f"{flag} is empty. Name a model.")
 
-    return option(text, None, metavar="MODEL", flag=flag, parse=model_path)
+def check_python(what: str, name: Location) -> Path:
+    """Return the path of a Python interpreter; raises UserError, which begins with `what`, for a URL."""
+    return paths.on_disk(name, f"{what} =", "Copy it to this machine and pass the path of the copy.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,10 @@ class RunnableOptions:
         "rows per batch; does not change results (default: as in training)", None, metavar="B", least=0
     )
     python: Path | None = finetuned(
-        "for a .pte file: a Python that has executorch (default: this Python)", None, metavar="FILE"
+        "for a .pte file: a Python that has executorch (default: this Python)",
+        None,
+        metavar="FILE",
+        check=check_python,
     )
 
 
@@ -117,7 +126,6 @@ class PredictOptions(RunnableOptions):
     texts: Sequence[str] | Sequence[tuple[str, str]] = option(
         "the texts, or pairs of texts for a task on pairs; for question answering, a pair is (question, context)",
         metavar="TEXT",
-        parse=str,
         repeat=True,
     )
     _: KW_ONLY
@@ -137,16 +145,12 @@ class PredictOptions(RunnableOptions):
 class ConvertOptions(ExportOptions):
     """The model to convert, and how."""
 
-    source: Location = option(
-        "the model; its format is detected",
-        metavar="SRC",
-        parse=lambda text: paths.location(text, "SRC =", "Write :// after the protocol."),
-    )
+    source: Location = option("the model; its format is detected", metavar="SRC", check=_check_model)
     destination: Location = option(
         "the new directory or file",
         group="output",
         metavar="DST",
-        parse=lambda text: paths.on_disk(text, "DST =", "Name a local path and copy the result."),
+        check=lambda what, name: paths.on_disk(name, f"{what} =", "Name a local path and copy the result."),
     )
 
 
@@ -154,7 +158,7 @@ class ConvertOptions(ExportOptions):
 class BenchmarkOptions(BenchmarkSettings):
     """The models to measure, and how."""
 
-    models: Sequence[Location] = option("the models to measure", metavar="MODEL", parse=str, repeat=True)
+    models: Sequence[Location] = option("the models to measure", metavar="MODEL", repeat=True)
     _: KW_ONLY
     overrides: Overrides | None = None
     parts: bool = option(
@@ -195,6 +199,14 @@ class PlanOptions:
     )
 
 
+def _check_corpus(what: str, name: Location) -> Location:
+    """Return the directory or URL of a corpus; raises UserError for a mistyped URL."""
+    text = str(name)
+    if text.startswith(("file:", "local:")):
+        return paths.on_disk(text, f"{what} =", "Name the directory itself.")
+    return text if paths.is_url(text) else paths.on_disk(name, f"{what} =", "Write :// after the protocol.")
+
+
 @dataclass(frozen=True)
 class TokenizeOptions:
     """The text to tokenise, and the corpus."""
@@ -204,7 +216,7 @@ class TokenizeOptions:
         "the directory or URL of the corpus, new or unfinished",
         group="output",
         metavar="DST",
-        parse=lambda text: corpus_destination(text, "DST ="),
+        check=_check_corpus,
     )
     _: KW_ONLY
     config: Config = option(
@@ -212,14 +224,6 @@ class TokenizeOptions:
     )
     overrides: Overrides | None = None
     workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
-
-
-def corpus_destination(name: Location, what: str) -> Location:
-    """Return the directory or URL of a corpus; raises UserError, which begins with `what`, for a mistyped URL."""
-    text = str(name)
-    if text.startswith(("file:", "local:")):
-        return paths.on_disk(text, what, "Name the directory itself.")
-    return text if paths.is_url(text) else paths.on_disk(name, what, "Write :// after the protocol.")
 
 
 @dataclass(frozen=True)

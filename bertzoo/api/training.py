@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertzoo.api import models
-from bertzoo.api.arguments import execution, location, recipe_of
+from bertzoo.api.arguments import execution, recipe_of
 from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, TransferOptions
 from bertzoo.core import html
 from bertzoo.core.options import takes
@@ -89,8 +89,8 @@ def pretrain(options: PretrainOptions) -> Run:
     """
     from bertzoo.runs.pretrain import pretrain as train
 
-    recipe, origin = recipe_of(options), location(options.from_model, "from_model")
-    return Run(options.run_dir, train(recipe, options.run_dir, origin, execution(options)))
+    step = train(recipe_of(options), options.run_dir, options.from_model, execution(options))
+    return Run(options.run_dir, step)
 
 
 @takes(TransferOptions, prints=True)
@@ -98,8 +98,7 @@ def transfer(options: TransferOptions) -> Run:
     """Train a student with a teacher, or resume, as `bertzoo transfer` does."""
     from bertzoo.runs.transfer import transfer as train
 
-    recipe, teacher = recipe_of(options), location(options.teacher, "teacher")
-    return Run(options.run_dir, train(recipe, options.run_dir, teacher, execution(options)))
+    return Run(options.run_dir, train(recipe_of(options), options.run_dir, options.teacher, execution(options)))
 
 
 @takes(PruneOptions, prints=True)
@@ -110,8 +109,7 @@ def prune(options: PruneOptions) -> Path:
     """
     from bertzoo.pruning.run import prune as train
 
-    recipe, origin = recipe_of(options), location(options.from_model, "from_model")
-    return train(recipe, options.run_dir, origin, execution(options)).model.absolute()
+    return train(recipe_of(options), options.run_dir, options.from_model, execution(options)).model.absolute()
 
 
 @takes(FinetuneOptions, prints=True)
@@ -122,5 +120,5 @@ def finetune(options: FinetuneOptions) -> FineTuned:
     """
     from bertzoo.finetuning import run
 
-    models = location(options.from_model, "from_model"), location(options.teacher, "teacher")
-    return FineTuned(Path(options.run_dir), run.train(recipe_of(options), str(options.run_dir), *models))
+    results = run.train(recipe_of(options), str(options.run_dir), options.from_model, options.teacher)
+    return FineTuned(Path(options.run_dir), results)

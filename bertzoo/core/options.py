@@ -13,6 +13,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
@@ -35,6 +36,7 @@ class Option:
     flag: the option's name, if it is not --FIELD.
     least: the lowest number; None allows all.
     parse: function from the text to the value, instead of the type's.
+    check: function (what, value) that checks and converts a text or a value from Python; `what` names it in errors.
     repeat: whether the option can be given several times, or the positional argument has several words.
     short: a second name of the flag, such as -o.
     python: the meaning in the function's docstring, if it is not `help`: a flag like --no-compile negates its argument.
@@ -46,6 +48,7 @@ class Option:
     flag: str = ""
     least: float | None = None
     parse: Callable[[str], Any] | None = None
+    check: Callable[[str, Any], Any] | None = None
     repeat: bool = False
     short: str = ""
     python: str = ""
@@ -126,16 +129,22 @@ def takes(
     def decorate(function: Callable[[Declared], Result]) -> Callable[P, Result]:
         signature = inspect.signature(cls)
         fields = {name: cls.__dataclass_fields__[name] for name in signature.parameters}  # pyright: ignore[reportAttributeAccessIssue]
+        declared: dict[str, Option] = {
+            name: field.metadata["option"] for name, field in fields.items() if field.metadata
+        }
 
         @functools.wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> Result:
-            given = cls(*args, **options)
-            if not prints:
-                return function(given)
-            with logs.shown(None if logs.handled() else sys.stdout):
-                return function(given)
+            unchecked = cls(*args, **options)
+            checked = {
+                name: each.check(name, value)
+                for name, each in declared.items()
+                if each.check and (value := getattr(unchecked, name)) is not None
+            }
+            complete = dataclasses.replace(unchecked, **checked)  # pyright: ignore[reportArgumentType]
+            with logs.shown(None if logs.handled() else sys.stdout) if prints else nullcontext():
+                return function(complete)
 
-        declared = {name: field.metadata["option"] for name, field in fields.items() if field.metadata}
         helps = {name: each.python or each.help for name, each in declared.items()}
         lines = [textwrap.fill(f"{name}: {text}", 116, subsequent_indent="  ") for name, text in helps.items()]
         call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])

@@ -89,7 +89,8 @@ def declare(parser: Parser, cls: type) -> None:
             inner = get_args(tp)[0] if many and several else tp
             word = name if named else declared.metavar or name
             more["metavar"] = declared.metavar
-            more["type"] = declared.parse or partial(parse_text, word, inner, least=declared.least)
+            check = partial(declared.check, word) if declared.check else None
+            more["type"] = check or declared.parse or partial(parse_text, word, inner, least=declared.least)
         if named:
             more |= {"dest": field.name} | ({"required": True} if required else {})
             if declared.repeat:
