@@ -2,21 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bertzoo.api.options import Config, FinetuneOptions, PretrainOptions, PruneOptions, RunOptions, TransferOptions
 from bertzoo.core import config as loader
 from bertzoo.core import paths
-
-T = TypeVar("T")
-
-
-def resolve(cls: type[T], config: Config, overrides: loader.Overrides | None) -> T:
-    """Return a config of class `cls` with the overrides applied; loads `config` unless it is a config object."""
-    pairs = loader.as_options(overrides)
-    if isinstance(config, cls):
-        return loader.changed(config, pairs)
-    return loader.load(cls, config_files(config), pairs)
 
 
 def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
@@ -30,11 +20,13 @@ def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
         FinetuneOptions: "finetune",
     }
     cls = next(KINDS[name].config() for declared, name in names.items() if isinstance(options, declared))
-    if not isinstance(options, PretrainOptions) or isinstance(options.config, cls):
-        return resolve(cls, options.config, options.overrides)
+    overrides = loader.as_options(options.overrides)
+    if isinstance(options.config, cls):
+        return loader.changed(options.config, overrides)
+    if not isinstance(options, PretrainOptions):
+        return loader.load(cls, config_files(options.config), overrides)
     from bertzoo.runs.pretrain import load_recipe
 
-    overrides = loader.as_options(options.overrides)
     return load_recipe(config_files(options.config), overrides, options.from_model, options.run_dir)
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bertzoo.benchmarking.benchmark import BenchmarkResult
     from bertzoo.export.convert import Converted
     from bertzoo.planning.estimate import RunPlan
-    from bertzoo.pruning.settings import Prune
 
 
 class Loaded(NamedTuple):
@@ -334,24 +333,18 @@ def plan_run(options: PlanOptions) -> "RunPlan":
         recipe = loader.load(Prune if pruning else config_class(*files), files, overrides)
     if isinstance(recipe, Prune):
         reject(options, ("cache_dir",), "a pruning, which is planned without the compiler")
-        return plan_pruning(recipe, options.topology, options.price)
+        # As if no iteration cut anything; a step that trains prune vectors counts as one that trains all weights.
+        parts = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.tuning_recipe(recipe.model)}
+        plans = {
+            name: estimate.plan(part, options.topology, compile_steps=False, price=options.price)
+            for name, part in parts.items()
+        }
+        times = recipe.cut.iterations
+        note = f"{times} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"
+        return estimate.join_plans(plans, times, note)
     return estimate.plan(
         recipe, options.topology, compile_steps=options.compile_steps, cache_dir=options.cache_dir, price=options.price
     )
-
-
-def plan_pruning(recipe: "Prune", topology: str, price: float | None = None) -> "RunPlan":
-    """Return the estimated memory, time and cost of a pruning, as if no iteration cut anything.
-
-    Does not use the compiler. A step that trains prune vectors counts as one that trains all weights.
-    topology, price: as in `estimate.plan`.
-    """
-    from bertzoo.planning import estimate
-
-    parts = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.tuning_recipe(recipe.model)}
-    plans = {name: estimate.plan(part, topology, compile_steps=False, price=price) for name, part in parts.items()}
-    note = f"{recipe.cut.iterations} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"
-    return estimate.join_plans(plans, recipe.cut.iterations, note)
 
 
 @takes(BenchmarkOptions, prints=True)

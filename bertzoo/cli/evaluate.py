@@ -62,25 +62,20 @@ def main(options: EvaluateFlags) -> int:
     elif not unit:
         show_metrics(results)
     else:
-        _show_scores(options, results, unit)
+        for split, scores in results["scores"].items():
+            line = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+            examples = f"{results['examples'][split]:,} {unit}s"
+            print(f"{results['task']}, {Path(options.input).name if options.input else split}, {examples}: {line}")
+        if results.get("collapsed"):
+            print(f"every {unit} got the same prediction")
     return 0 if unit else _check_gates(options, results)
-
-
-def _show_scores(options: EvaluateFlags, results: dict[str, Any], unit: str) -> None:
-    for split, scores in results["scores"].items():
-        line = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
-        examples = f"{results['examples'][split]:,} {unit}s"
-        print(f"{results['task']}, {Path(options.input).name if options.input else split}, {examples}: {line}")
-    if results.get("collapsed"):
-        print(f"every {unit} got the same prediction")
 
 
 def _check_gates(options: EvaluateFlags, metrics: dict[str, Any]) -> int:
     """Return the exit code: 1, with a message, if a loss is not far enough below the unigram entropy."""
-    gains = [metrics["unigram_entropy"] - metrics.get(name, math.nan) for name in MLM]
     code = 0
-    for flag, loss, gain in zip(GATES, ("MLM loss", "MLM loss of hidden tokens"), gains, strict=True):
-        gate = getattr(options, flag)
+    for flag, name, loss in zip(GATES, MLM, ("MLM loss", "MLM loss of hidden tokens"), strict=True):
+        gain, gate = metrics["unigram_entropy"] - metrics.get(name, math.nan), getattr(options, flag)
         if gate is not None and not gain >= gate:
             code = 1
             print(
@@ -94,12 +89,16 @@ def _check_gates(options: EvaluateFlags, metrics: dict[str, Any]) -> int:
 
 def show_metrics(metrics: dict) -> None:
     """Print a run's metrics, from `runs.load_model.evaluate_run`, as a table."""
-    from bertzoo.runs.report import QUALITY, title
+    from bertzoo.runs.report import QUALITY, SHARES, title
+
+    def with_unit(name: str) -> str:
+        if name.endswith(SHARES):
+            return f"{100 * metrics[name]:8.1f}  %"
+        return f"{metrics[name]:8.3f}{'' if name.endswith('auc') else '  nats'}"
 
     print(f"step {metrics['step']}, {metrics['rows']:,} held-out rows of {metrics['max_length']} tokens")
     kinds = {name: kind for name in metrics for kind in QUALITY if name.endswith(kind)}
-    names = [name for kind in QUALITY for name in kinds if kinds[name] == kind]
-    rows = [(title(name, metrics), with_unit(name, metrics[name])) for name in names]
+    rows = [(title(name, metrics), with_unit(name)) for kind in QUALITY for name in kinds if kinds[name] == kind]
     unigram, cross = metrics["unigram_entropy"], metrics["unigram_cross_entropy"]
     rows.append(("unigram entropy", f"{unigram:8.3f}  nats; what word frequencies alone can reach"))
     rows.append(("unigram cross entropy", f"{cross:8.3f}  nats; training word frequencies on the held-out text"))
@@ -109,12 +108,3 @@ def show_metrics(metrics: dict) -> None:
     width = 1 + max(len(name) for name, _ in rows)
     for name, text in rows:
         print(f"  {name:{width}}{text}")
-
-
-def with_unit(name: str, number: float) -> str:
-    """Format the value of the metric `name` with its unit."""
-    from bertzoo.runs.report import SHARES
-
-    if name.endswith(SHARES):
-        return f"{100 * number:8.1f}  %"
-    return f"{number:8.3f}" + ("" if name.endswith("auc") else "  nats")

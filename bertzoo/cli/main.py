@@ -104,7 +104,9 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in argv:
             traceback.print_exc()
-        return _tell(error if hasattr(error, "exit_code") else _explained(error))
+        told = error if hasattr(error, "exit_code") else _explained(error)
+        print(f"bertzoo: {one_line(sentence(told))}", file=sys.stderr)
+        return getattr(told, "exit_code", 1)
 
 
 def _explained(error: Exception) -> Exception:
@@ -118,12 +120,6 @@ def _explained(error: Exception) -> Exception:
     if type(error) is ValueError and "null byte" in str(error):
         return UserError("a path in the options or the config holds a null byte. Remove the byte.")
     return error
-
-
-def _tell(error: Exception) -> int:
-    """Print an error's message and return the exit code."""
-    print(f"bertzoo: {one_line(sentence(error))}", file=sys.stderr)
-    return getattr(error, "exit_code", 1)
 
 
 def sentence(error: Exception) -> str:

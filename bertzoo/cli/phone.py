@@ -52,7 +52,11 @@ def main(options: PhoneFlags) -> int:
     if not options.file.is_file():
         raise UserError(f"{options.file} is not a file. Name the file that `bertzoo convert` wrote.")
     if options.action == "pack":
-        print(_pack(options))
+        if options.outputs is not None:
+            raise UserError("OUTPUTS does not apply to `bertzoo phone pack`, only to judge. Leave OUTPUTS out.")
+        reject(options, ("limit", "float16", "json"), "`bertzoo phone pack`, only to judge")
+        golden, task = device.pack(options.file, options.folder, options.rows)
+        print(f"Wrote {options.folder}: {golden + task} rows, {golden} golden and {task} of the task.")
         return 0
     if options.outputs is None:
         raise UserError("OUTPUTS, the folder of the phone's outputs, is missing. Add it after FILE and FOLDER.")
@@ -79,17 +83,6 @@ def main(options: PhoneFlags) -> int:
     if report["wrong"]:
         print(f"The phone does not compute what the file computes here: {'; '.join(report['wrong'])}.")
     return code
-
-
-def _pack(options: PhoneFlags) -> str:
-    """Write the folder of packed inputs and return the line to print."""
-    from bertzoo.export.check import device
-
-    if options.outputs is not None:
-        raise UserError("OUTPUTS does not apply to `bertzoo phone pack`, only to judge. Leave OUTPUTS out.")
-    reject(options, ("limit", "float16", "json"), "`bertzoo phone pack`, only to judge")
-    golden, task = device.pack(options.file, options.folder, options.rows)
-    return f"Wrote {options.folder}: {golden + task} rows, {golden} golden and {task} of the task."
 
 
 def _finite(value: Any) -> Any:

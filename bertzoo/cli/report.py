@@ -25,17 +25,14 @@ class ReportFlags:
 def main(options: ReportFlags) -> int:
     """Write the report and print the run's held-out metrics."""
     from bertzoo.core import kinds
-    from bertzoo.core.paths import run_directory
-    from bertzoo.runs.bucket import Bucket
+    from bertzoo.runs.run_dir import RunDirectory
 
-    bucket = Bucket(options.run) if options.run.startswith("gs://") else None
-    if bucket is not None:
-        bucket.fetch()
-    directory = bucket.directory if bucket else run_directory(options.run)
-    kind = kinds.kind_of_run(directory) or kinds.KINDS["pretrain"]  # its report rejects a directory without a run
-    files, summary = kind.report()(directory)
-    if bucket is not None:
-        bucket.send([str(path.relative_to(bucket.directory)) for path in files])
+    run = RunDirectory(options.run)
+    run.fetch()
+    kind = kinds.kind_of_run(run.path) or kinds.KINDS["pretrain"]  # its report rejects a directory without a run
+    files, summary = kind.report()(run.path)
+    if run.bucket is not None:
+        run.bucket.send([str(path.relative_to(run.path)) for path in files])
     print(summary)
     print("Wrote " + ", ".join(f"{options.run.rstrip('/')}/{path.name}" for path in files) + ".")
     return 0

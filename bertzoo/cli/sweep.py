@@ -111,7 +111,12 @@ def main(options: SweepFlags) -> int:
     points, chooser = load(options)
     record, first = JobRecord(options.run_dir, points), points.jobs[0]
     if options.budget_ms is not None:
-        _check_tools(options)
+        from bertzoo.export.litert import write
+        from bertzoo.runs.report import new_figure
+
+        new_figure(1, 1)  # raises if the package that draws is missing
+        if options.table is None:
+            write.check_packages()
     code = run_list(options, record, points.jobs, chooser=chooser)
     if not options.list and not options.dry_run:
         for line in progress.sweep_lines(record):
@@ -125,13 +130,3 @@ def main(options: SweepFlags) -> int:
         then = f"report {record.path}/best/{first.task}" if first.is_training else f"results {record.path}"
         say(f"next: bertzoo {then}")
     return code
-
-
-def _check_tools(options: SweepFlags) -> None:
-    """Raise UserError if the packages that draw or measure are missing."""
-    from bertzoo.export.litert import write
-    from bertzoo.runs.report import new_figure
-
-    new_figure(1, 1)
-    if options.table is None:
-        write.check_packages()

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertzoo.core import lock
 from bertzoo.core.errors import UserError
@@ -91,17 +91,17 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
 
     Raises UserError if the directory cannot be created or a name is taken. Raises WriteError if writing fails.
     """
-    with _writing(destination, _resolved if replace else lambda path: _new_file(path, companions)) as place:
-        yield place.files
-        (place.files / place.resolved.name).stat()  # raises if it is missing, before anything moves
-        _finish(place.files)
+    with _writing(destination, _resolved if replace else lambda path: _new_file(path, companions)) as (files, resolved):
+        yield files
+        (files / resolved.name).stat()  # raises if it is missing, before anything moves
+        _finish(files)
         if replace:
-            place.resolved.unlink(missing_ok=True)
+            resolved.unlink(missing_ok=True)
         else:
             _new_file(destination, companions)
-        for name in (*companions, place.resolved.name):
-            if (place.files / name).exists():
-                _move(place.files / name, place.resolved.with_name(name))
+        for name in (*companions, resolved.name):
+            if (files / name).exists():
+                _move(files / name, resolved.with_name(name))
 
 
 @contextmanager
@@ -112,12 +112,12 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
 
     Raises UserError if `destination` is taken or cannot be created, WriteError if writing fails.
     """
-    with _writing(destination, _resolved if repeat else _new_directory) as place:
-        yield place.files
-        _finish(place.files)
-        if not repeat or hashes(place.files) != hashes(place.resolved):
+    with _writing(destination, _resolved if repeat else _new_directory) as (files, resolved):
+        yield files
+        _finish(files)
+        if not repeat or hashes(files) != hashes(resolved):
             _new_directory(destination)
-            place.files.replace(place.resolved)
+            files.replace(resolved)
 
 
 def remove_leftovers(destination: Path) -> None:
@@ -148,13 +148,6 @@ def _finish(temporary: Path) -> None:
             continue
         with path.open("rb") as file:
             os.fsync(file.fileno())
-
-
-class _Place(NamedTuple):
-    """A write in progress. files: directory that receives the files. resolved: absolute destination."""
-
-    files: Path
-    resolved: Path
 
 
 def _new_file(destination: Path, companions: Sequence[str]) -> Path:
@@ -200,23 +193,23 @@ def _move(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _writing(destination: Path, resolve: Callable[[Path], Path]) -> Iterator[_Place]:
+def _writing(destination: Path, resolve: Callable[[Path], Path]) -> Iterator[tuple[Path, Path]]:
     """Create and lock a temporary directory beside `destination`; remove it and empty new parents at the end.
+
+    Yields the directory that receives the files, and the absolute destination.
 
     The directory has a fixed name, so the next write of `destination` removes what a killed process left.
 
     resolve: checks and resolves the destination. Raises UserError if the destination is unusable, a directory cannot be
     created or another process writes `destination`. Raises WriteError for a later OSError.
     """
-    created: list[Path] = []  # parents of the destination
     with ExitStack() as stack:
-        stack.callback(_remove_parents, created)
         try:
             resolved = resolve(destination)
             for parent in reversed(resolved.parents):
                 if not parent.is_dir():
                     parent.mkdir()
-                    created.append(parent)
+                    stack.callback(_remove_empty, parent)
             temporary = resolved.with_name(f".{resolved.name}.writing")
             if temporary.is_symlink():
                 raise UserError(f"{temporary} is a link, not a temporary directory. Remove the link.")
@@ -234,7 +227,7 @@ def _writing(destination: Path, resolve: Callable[[Path], Path]) -> Iterator[_Pl
             where = f" ({Path(file).parent})" if isinstance(error, PermissionError) and file else ""
             raise UserError(f"{destination} cannot be created: {reason}{where}. Use another directory.") from error
         try:
-            yield _Place(files, resolved)
+            yield files, resolved
         except OSError as error:
             reason = error.strerror or error
             raise WriteError(
@@ -250,10 +243,9 @@ def _remove(temporary: Path) -> None:
         temporary.rmdir()
 
 
-def _remove_parents(created: list[Path]) -> None:
-    for parent in reversed(created):
-        with suppress(OSError):  # another process has written there
-            parent.rmdir()
+def _remove_empty(directory: Path) -> None:
+    with suppress(OSError):  # it holds the destination, or files of another process
+        directory.rmdir()
 
 
 def check_file(name: Path | str, flag: str) -> None:

@@ -135,17 +135,13 @@ def as_options(values: Overrides | None) -> list[tuple[str, str]]:
     """Convert Python values, keyed by dotted names, to the override pairs of `load`; leaves such pairs as they are."""
     if not isinstance(values, Mapping):
         return list(values or ())
-    return [
-        (
-            key,
-            str(value)
-            if isinstance(value, str | Path)
-            else NONE
-            if value is None
-            else json.dumps(value, ensure_ascii=False, default=str),
-        )
-        for key, value in values.items()
-    ]
+
+    def text(value: Any) -> str:
+        if value is None or isinstance(value, str | Path):
+            return NONE if value is None else str(value)
+        return json.dumps(value, ensure_ascii=False, default=str)
+
+    return [(key, text(value)) for key, value in values.items()]
 
 
 def reject(run: str, changed: Sequence[str]) -> None:

@@ -120,13 +120,10 @@ class RemoteFolder:
         with atomic.replacing(destination) as temporary, temporary.open("wb") as file:
             with remote_errors(url):
                 source = cast(BinaryIO, self.system.open(f"{self.path}/{name}", "rb", block_size=_CHUNK))
+            read = remote_errors(url)(source.read)  # errors of `file.write` come from the local disk
             with source:
-                while True:
-                    with remote_errors(url):
-                        chunk = source.read(_CHUNK)
-                    if not chunk:
-                        break
-                    file.write(chunk)  # outside remote_errors, because errors here come from the local disk
+                while chunk := read(_CHUNK):
+                    file.write(chunk)
 
     def upload(self, source: Path, name: str) -> None:
         """Copy a local file into the folder as `name`, unless the folder has a file of this name and size."""

@@ -17,8 +17,7 @@ from bertzoo.train import supervisor
 if TYPE_CHECKING:
     from bertzoo.runs.training import Options
 
-PROCESSES = "several processes"
-_process = functools.partial(option, group=PROCESSES)
+_process = functools.partial(option, group="several processes")
 
 
 @dataclass(frozen=True, kw_only=True)
