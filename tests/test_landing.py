@@ -1,14 +1,12 @@
 """A landing runs what its change can reach, and everything within five landings."""
 
-import ast
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import landing
 import pytest
-from impact import EVERYWHERE, FAR, STARTERS, References, Tree
+from impact import EVERYWHERE, FAR, STARTERS, Tree
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,19 +19,15 @@ def tree() -> Tree:
 @pytest.mark.parametrize(
     ("test", "reached", "not_reached"),
     [
-        # a format by name, through the dispatcher of formats
-        ("parity/test_live_onnx", "bertzoo/export/pytorch/onnx_text.py", "bertzoo/export/litert/write.py"),
-        ("parity/test_live_litert", "bertzoo/export/litert/litert_process.py", "bertzoo/export/pytorch/onnx_file.py"),
-        # a command by name, and a process of it
-        ("hosts/test_prune_of_many", "bertzoo/cli/prune.py", "bertzoo/cli/finetune.py"),
-        ("hosts/test_transfer_of_many", "bertzoo/runs/transfer.py", "bertzoo/pruning/surgery.py"),
+        # the rooms that it imports and those that they import, but not those above
+        ("nn/test_modern", "bertzoo/nn/dense.py", "bertzoo/cli/main.py"),
+        # a command, in a process
+        ("hosts/test_prune_of_many", "bertzoo/cli/prune.py", "docs/index.md"),
         # a program beside the test
         ("hosts/test_hosts", "tests/hosts/member.py", "tests/launch/fake.py"),
         # a fixture of a conftest.py, and only that which the test uses
         ("runs/test_transfer_devices", "tests/tiny.py", "tests/pruning/prunable.py"),
         ("docs/test_tutorials", "docs/tutorials/prune.md", "tests/golden/bert.npz"),
-        # any command, because it runs those of the documents
-        ("docs/test_tutorials", "bertzoo/cli/submission.py", "tests/golden/bert.npz"),
         ("runs/test_golden_curve", "tests/golden/curves/demo.toml", "docs/index.md"),
     ],
 )
@@ -44,39 +38,21 @@ def test_a_test_reaches(tree: Tree, test: str, reached: str, not_reached: str) -
     assert max(found[path] for path in found if path not in EVERYWHERE) < FAR == min(found[path] for path in EVERYWHERE)
 
 
-def references_of(tree: Tree, path: str) -> Iterator[References]:
-    yield tree.references(path)
-    yield from (references for _, references in tree._fixtures.get(path, {}).values())
-
-
 def test_every_helper_and_data_file_is_reached(tree: Tree) -> None:
     """A change of a file below tests/ selects the tests that use it."""
-    texts = {path: (ROOT / path).read_text() for path in tree.files if re.fullmatch(r"tests/.*\.py", path)}
-    del texts["tests/test_landing.py"]
+    sources = {path for path in tree.files if re.fullmatch(r"tests/.*\.py", path)} - {"tests/test_landing.py"}
+    reached = set().union(*map(tree.neighbours, sources))
     program_and_ledger = {"tests/golden/__main__.py", landing.LEDGER}
     files = {path for path in tree.files if re.match(r"tests/(?!.*/?(test_\w+|conftest)\.py)", path)}
-    for file in sorted(files - program_and_ledger):
-        stem, folder = Path(file).stem, str(Path(file).parent)
-        users = [path for path, text in texts.items() if path != file and (stem in text or Path(folder).name in text)]
-        users.sort(key=lambda path: (stem not in texts[path], not path.startswith(folder)))  # likely ones first
-        assert any(file in references.files for path in users for references in references_of(tree, path)), file
-    assert "tests/hosts/faults/sitecustomize.py" in tree.references("tests/hosts/around.py").files
-    assert ".ci/weights.txt" in tree.references("tests/parity/test_real_weights.py").files
+    assert not files - program_and_ledger - reached
+    assert "tests/hosts/faults/sitecustomize.py" in tree.neighbours("tests/hosts/around.py")
+    assert ".ci/weights.txt" in tree.neighbours("tests/parity/test_real_weights.py")
 
 
-def test_a_module_reaches_the_programs_and_commands_that_it_starts(tree: Tree) -> None:
-    started = tree._python(ast.parse('run("-m", "bertzoo.benchmarking.worker")'), "bertzoo/x.py").files
-    assert started == {"bertzoo/benchmarking/worker.py"}
-    assert "bertzoo/cli/sweep.py" in tree.references("bertzoo/jobs/job.py").files
-
-
-def test_every_module_that_starts_commands_is_known() -> None:
-    starts = re.compile(r'"-m", "bertzoo"')
-    found = {
-        str(file.relative_to(ROOT)) for file in (ROOT / "bertzoo").rglob("*.py") if starts.search(file.read_text())
-    }
-    others = {file for file in found if not file.startswith(STARTERS)}
-    assert others == {"bertzoo/train/supervisor.py"} and found != others  # it starts its own command again
+def test_every_room_that_starts_commands_is_known(tree: Tree) -> None:
+    found = {room for room in tree.rooms if room.startswith("bertzoo/") and '"-m", "bertzoo"' in tree.text(room)}
+    assert found == {*STARTERS, "bertzoo/train"}  # the supervisor starts its own command again
+    assert "bertzoo/cli" in tree.neighbours("bertzoo/jobs")
 
 
 def ledger_of(**seconds: int) -> dict:
