@@ -142,6 +142,18 @@ def fuzz(name: str, test: Callable[[list], object]) -> None:
     print(f"fuzzed {name}: {tried} files, {len(REFUSED)} refused, {(peak() - before) >> 20} MB")
 
 
+def attack(name: str, file: Path, check: Callable[[Path], object]) -> None:
+    """Call `check` with the file's path, which it must accept, and then after each damage to the file."""
+    whole = file.read_bytes()
+    REFUSED.clear()
+    check(file)
+    assert not REFUSED
+    try:
+        fuzz(name, lambda damage: (file.write_bytes(damaged(whole, damage)), check(file)))
+    finally:
+        file.write_bytes(whole)
+
+
 def restart_peak() -> int:
     """Measure the peak from now on, which otherwise is the process's of all time, and return it."""
     if PROCESS.exists():

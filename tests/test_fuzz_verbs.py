@@ -19,9 +19,8 @@ import quiz
 import tiny
 import tomli_w
 import zstandard
-from hostile import REFUSED, damaged, fuzz, survive, survive_command
+from hostile import attack, damaged, fuzz, survive, survive_command
 from in_jax import Export
-from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
@@ -32,7 +31,6 @@ from bertzoo.tasks import readers, squad
 
 pytestmark = pytest.mark.slow
 LITERT = importlib.util.find_spec("litert_converter") is not None
-Check = Callable[[Path], object]
 INDEX = ["index.json", "vectors.raw", "bits.raw", "texts.jsonl"]
 SENTENCES = ["modules.json", "1_Pooling/config.json", "config_sentence_transformers.json", "sentence_bert_config.json"]
 
@@ -74,48 +72,34 @@ def place(finished_run: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPa
         yield folder
 
 
-def attack(name: str, file: Path, check: Check) -> None:
-    """Call `check` with the file's path, which it must accept, and then after each damage to the file."""
-    whole = file.read_bytes()
-    REFUSED.clear()
-    check(file)
-    assert not REFUSED
-    try:
-        fuzz(name, lambda damage: (file.write_bytes(damaged(whole, damage)), check(file)))
-    finally:
-        file.write_bytes(whole)
-
-
 def load_text(file: Path) -> None:
     for origin in pieces.origins(str(file), "text"):
         for document in origin.documents():
             assert "\0" not in document
 
 
-@pytest.mark.parametrize(
-    "name", quick(["text.txt", *(f"text.txt.{kind}" for kind in ("gz", "xz", "zst")), "text.jsonl"])
-)
-def test_texts(place: Path, name: str) -> None:
-    attack(f"text ({name})", Path(name), lambda file: survive(lambda: load_text(file)))
+def load_table(file: Path) -> None:
+    table = readers.read_table(file)
+    for row in table.select(table.columns):
+        assert row.cells is None or len(row.cells) == len(table.columns)
 
 
-@pytest.mark.parametrize("name", ["train.csv", "RTE/dev.tsv", "quiz/own.jsonl"])
-def test_tables(place: Path, name: str) -> None:
-    def load(file: Path) -> None:
-        table = readers.read_table(file)
-        for row in table.select(table.columns):
-            assert row.cells is None or len(row.cells) == len(table.columns)
-
-    attack(f"table ({name})", Path(name), lambda file: survive(lambda: load(file)))
-
-
-def test_questions(place: Path) -> None:
-    attack("table (SQuAD)", Path("quiz/dev-v2.0.json"), lambda file: survive(lambda: squad.read_questions(file)))
+TEXTS = ["text.txt", *(f"text.txt.{kind}" for kind in ("gz", "xz", "zst")), "text.jsonl"]
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    **{f"text ({name})": (name, load_text) for name in TEXTS},
+    **{f"table ({name})": (name, load_table) for name in ("train.csv", "RTE/dev.tsv", "quiz/own.jsonl")},
+    "table (SQuAD)": ("quiz/dev-v2.0.json", squad.read_questions),
+    **{
+        f"report ({name})": (f"run/{name}", lambda _: report.page(report.read_run("run")))
+        for name in ("run.json", "metrics.jsonl", "config.toml")
+    },
+}
 
 
-@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "config.toml"])
-def test_reports(place: Path, name: str) -> None:
-    attack(f"report ({name})", Path("run", name), lambda _: survive(lambda: report.page(report.read_run("run"))))
+@pytest.mark.parametrize("name", READERS)
+def test_readers(place: Path, name: str) -> None:
+    file, read = READERS[name]
+    attack(name, Path(file), lambda path: survive(lambda: read(path)))
 
 
 @pytest.mark.parametrize(
