@@ -207,7 +207,3 @@ def main() -> None:
     draw_curves(models, picture)
     draw_tradeoff(rows, picture.with_name("tradeoff.png"))
     results.write(args.out, describe(args, [*models, *untrained]), {"models": rows})
-
-
-if __name__ == "__main__":
-    main()

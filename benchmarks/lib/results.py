@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,13 @@ def add_numbers(options: argparse.ArgumentParser, **defaults: int) -> None:
     """Add `--NAME=N` for each keyword, with its default."""
     for name, default in defaults.items():
         options.add_argument(f"--{name}", type=int, default=default, help=f"(default: {default})")
+
+
+def names(options: argparse.ArgumentParser, option: str, value: str, known: Collection[str]) -> list[str]:
+    """The names in an option's value, which commas separate; an unknown name ends the program with an error."""
+    if unknown := set(value.split(",")) - set(known):
+        options.error(f"--{option}: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(known)}")
+    return value.split(",")
 
 
 def picture(out: Path) -> Path:

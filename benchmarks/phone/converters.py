@@ -287,9 +287,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scored", default="", metavar="RUNS", help="fine-tuned runs whose files are scored")
     parser.add_argument("--executorch", default="", metavar="PYTHON", help="one with ExecuTorch: convert to it too")
     args = parser.parse_args()
-    args.models = args.models.split(",")
-    if unknown := set(args.models) - set(MODELS):
-        parser.error(f"--models: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(MODELS)}")
+    args.models = results.names(parser, "models", args.models, MODELS)
     if (args.sst2 is None) != (args.vocab is None):
         parser.error("--sst2 and --vocab go together: give both or neither")
     return args

@@ -21,7 +21,7 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -190,8 +190,8 @@ def main() -> None:
     )
     results.add_numbers(parser, rounds=5, warmup=2, threads=2)
     args = parser.parse_args()
-    models = _names(parser, "models", args.models, MODELS)
-    formats = _names(parser, "dtype", args.dtype, get_args(Format))
+    models = results.names(parser, "models", args.models, MODELS)
+    formats = results.names(parser, "dtype", args.dtype, get_args(Format))
     shapes = [_shape(parser, text) for text in args.shapes.split(",")]
     if args.warmup < 1:
         parser.error("--warmup must be at least 1")
@@ -215,13 +215,6 @@ def main() -> None:
             gains.append(comparison.gain())
     tables = {"steps": rows} | ({"formats": gains} if gains else {}) | {"products": reached}
     results.write(args.out, context, tables)
-
-
-def _names(parser: argparse.ArgumentParser, option: str, value: str, known: Collection[str]) -> list[str]:
-    """The names in an option's value, which commas separate; an unknown name ends the program with an error."""
-    if unknown := set(value.split(",")) - set(known):
-        parser.error(f"--{option}: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(known)}")
-    return value.split(",")
 
 
 def _shape(parser: argparse.ArgumentParser, text: str) -> Shape:
