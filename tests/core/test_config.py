@@ -122,7 +122,7 @@ def test_the_type_of_the_field_decides_how_an_option_is_parsed() -> None:
     assert run("optimizer=" + '{kind = "adam", decay = 0}').optimizer == Adam(decay=0.0)
 
 
-def test_options_reach_one_element_of_a_list_or_all() -> None:
+def test_options_reach_one_element_of_a_list_or_all(tmp_path: Path) -> None:
     assert run("stages.1.steps=9").stages == (Stage(steps=1), Stage(steps=9))
     assert run("stages.*.batch=8", "stages.0.batch=2").stages == (Stage(steps=1, batch=2), Stage(steps=2, batch=8))
     assert run("stages.0.model.kind=grouped", "stages.0.model.groups.1=8").stages[0].model == Grouped(groups=(4, 8))
@@ -131,10 +131,7 @@ def test_options_reach_one_element_of_a_list_or_all() -> None:
         Stage(steps=2, share=2.0),
     )
     assert run("stages=[{steps = 3}]").stages == (Stage(steps=3),)
-
-
-def test_an_option_may_set_a_field_that_the_file_lacks(tmp_path: Path) -> None:
-    path = write(tmp_path, '[model]\nkind = "wide"\n[[stages]]\nbatch = 2\n')
+    path = write(tmp_path, '[model]\nkind = "wide"\n[[stages]]\nbatch = 2\n')  # lacks what the option sets
     assert config.load(Run, [path], options("stages.*.steps=3")).stages == (Stage(steps=3, batch=2),)
 
 
@@ -266,11 +263,12 @@ def test_shipped_configs_are_found_by_name(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(config, "__file__", str(tmp_path / "bertzoo" / "core" / "config.py"))
     path = write(tmp_path / "configs", '[model]\nkind = "grouped"\n', "squeeze.toml")
     assert config.shipped() == {"squeeze": path}
+    monkeypatch.chdir(tmp_path)
+    Path("squeeze").mkdir()  # does not hide the config
     assert config.load(Run, ["squeeze"]).model == Grouped()
-    with pytest.raises(ConfigError, match=mentioning("squeeze")):
-        config.find("squeze")
-    with pytest.raises(ConfigError, match=mentioning("squeeze")):
-        config.find("qqqq")
+    for name in ("squeze", "qqqq"):
+        with pytest.raises(ConfigError, match=mentioning("squeeze")):
+            config.find(name)
     for index in range(60):
         write(tmp_path / "configs", "", f"model{index}.toml")
     with pytest.raises(ConfigError, match=mentioning("model1", "bertzoo models")) as error:
@@ -360,12 +358,3 @@ def test_load_reads_the_output_of_dump(tmp_path_factory: pytest.TempPathFactory,
 def test_options_are_parsed_from_their_text(rate: float, seed: int, remat: bool, source: str) -> None:
     got = run(f"optimizer.rate={rate!r}", f"seed={seed}", f"remat={str(remat).lower()}", f"source={source}")
     assert (got.optimizer.rate, got.seed, got.remat, got.source) == (rate, seed, remat, source)
-
-
-def test_a_directory_does_not_hide_a_shipped_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("demo").mkdir()
-    assert config.find("demo") == config.shipped()["demo"]
-    Path("mine").mkdir()
-    with pytest.raises(ConfigError, match=mentioning("mine", "directory")):
-        config.find("mine")

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import pytest
 import tomli_w
-from messages import mentioning, mentions
+from messages import mentioning
 
-from bertzoo.cli import main as cli
 from bertzoo.conversion.tokenizers import read_tokenizer
 from bertzoo.core import config, documents
 from bertzoo.core.errors import ConfigError, UserError
@@ -121,16 +120,6 @@ def test_wrong_types_in_a_line_of_metrics(key: str, value: Any, finished_run: Pa
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(UserError, match=mentioning(f"line {number + 1}", key)):
         report.read_history(tmp_path / "metrics.jsonl")
-
-
-def test_a_report_of_wrong_types_prints_one_error(
-    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    run = shutil.copytree(finished_run, tmp_path / "run")
-    (run / "config.toml").write_text("stages = [1]\n")
-    assert cli.main(["report", str(run)]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and mentions(err, run / "config.toml", "stages.0")
 
 
 @pytest.mark.parametrize(

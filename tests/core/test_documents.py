@@ -78,8 +78,3 @@ def test_hostile_files_of_a_run_print_one_error(
     err = capsys.readouterr().err
     assert code == 2 and err.count("\n") == 1 and mentions(err, run) and "bug in bertzoo" not in err
     assert len(err) < 1000
-
-
-def test_a_hostile_option_is_text(capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(["config", "demo", f"--model.layers={'[' * 20_000}"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
