@@ -10,12 +10,13 @@ from bertzoo.cli import main as cli
 from bertzoo.core.errors import one_line, shorten
 
 LONG = "x" * 100_000
+VALUES = [LONG, "a b " * 50_000, "[" * 20_000, f"[{'1, ' * 50_000}]", "9" * 5000, "\n" * 10_000, "\x1b[2J\r\x00"]
 
 
+@pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize(
-    "value", [LONG, "a b " * 50_000, "[" * 20_000, f"[{'1, ' * 50_000}]", "\n" * 10_000, "\x1b[2J\r\x00"]
+    "option", ["--model.layers={}", "--model.kind={}", "--{}=1", "--model.{}=1", "--stages.{}.steps=1"]
 )
-@pytest.mark.parametrize("option", ["--model.layers={}", "--model.kind={}", "--{}=1", "--model.{}=1"])
 def test_a_hostile_option_prints_one_short_line(option: str, value: str, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["config", "demo", option.format(value)]) == 2
     err = capsys.readouterr().err
@@ -39,13 +40,14 @@ def test_ordinary_messages_stay_as_they_are() -> None:
     "command",
     [
         ["config", LONG],
+        ["config", "squeezebert", "\udcff"],
         ["report", LONG],
         ["tokenize", LONG, "out"],
         ["convert", LONG, "out"],
         ["evaluate", f"a/{LONG}"],
     ],
 )
-def test_a_name_that_is_too_long_exits_with_2(
+def test_a_name_that_no_file_can_have_exits_with_2(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
