@@ -48,10 +48,14 @@ def main(options: ModelsFlags) -> int:
             print(f"{',' if index else '['}\n{json.dumps(row)}", end="", flush=True)
         print("\n]")
         return 0
-    width = max(map(len, (*names, HEAD[0])))
-    print(line(HEAD, width), flush=True)
+    # A line is printed as soon as its row is measured, so the widths are fixed in advance.
+    widths = [max(map(len, (*names, HEAD[0]))), *(max(len(head), len("1000.0 M")) for head in HEAD[1:])]
+    form = f"{{:{widths[0]}}}" + "".join(f"  {{:>{width}}}" for width in widths[1:])
+    print(form.format(*HEAD), flush=True)
     for row in rows:
-        print(line(cells(row), width), flush=True)
+        params = (f"{row[f'params_{column}'] / 1e6:.1f} M" for column in ("encoder", "with_pooler", "pretraining"))
+        cells = row["name"], *params, f"{row['gflops_128']:.2f}", f"{row['activation_bytes'] / 2**20:.1f} MiB"
+        print(form.format(*cells), flush=True)
     return 0
 
 
@@ -71,18 +75,3 @@ def measured(names: Sequence[str], recipes: Sequence["Recipe"]) -> Iterator[dict
             "gflops_128": sizes.flops_128 / 1e9,
             "activation_bytes": sizes.activation_bytes,
         }
-
-
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Format a JSON object of `measured` as a table row."""
-    params = (f"{row[f'params_{column}'] / 1e6:.1f} M" for column in ("encoder", "with_pooler", "pretraining"))
-    return (row["name"], *params, f"{row['gflops_128']:.2f}", f"{row['activation_bytes'] / 2**20:.1f} MiB")
-
-
-def line(row: Sequence[str], width: int) -> str:
-    """Return a row as a line whose first column has `width` characters.
-
-    All widths are fixed in advance, because lines are printed before all rows are known.
-    """
-    widths = [max(len(head), len("1000.0 M")) for head in HEAD[1:]]
-    return "  ".join([row[0].ljust(width), *map(str.rjust, row[1:], widths)])
