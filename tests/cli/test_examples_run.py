@@ -115,10 +115,6 @@ class Workplace:
         return path
 
 
-def finished(workplace: Workplace, path: Path) -> None:
-    shutil.copytree(workplace.run, path)
-
-
 def model(workplace: Workplace, path: Path) -> None:
     """A BERT with the vocabulary of the finished run, and more positions."""
     tokenizer = load_model.read_model(workplace.run).tokenizer
@@ -127,8 +123,12 @@ def model(workplace: Workplace, path: Path) -> None:
     planted.write(path, Bert(vocab_size=tokenizer.vocab_size, **sizes), MaskedLanguageModel(sentence=True), tokenizer)
 
 
-def hugging_face(workplace: Workplace, path: Path) -> None:
-    assert cli.main(["convert", str(workplace.place("model")), str(path), "--to=huggingface"]) == 0
+def converted(model: Path, path: Path) -> None:
+    assert cli.main(["convert", str(model), str(path), "--to=huggingface"]) == 0
+
+
+def written(text: str) -> Callable[[Workplace, Path], object]:
+    return lambda workplace, path: path.write_text(text)
 
 
 def fine_tuned(workplace: Workplace, path: Path, task: str, data: str, *more: str) -> None:
@@ -212,36 +212,12 @@ def tagger(workplace: Workplace, path: Path) -> None:
     base = load_model.read_model(workplace.place("model"))
     head = TokenClassification(labels=("O", "B-PER", "I-PER"))
     planted.write(path.with_name("tagger"), base.model, head, base.tokenizer)
-    assert cli.main(["convert", str(path.with_name("tagger")), str(path), "--to=huggingface"]) == 0
-
-
-def another_run(workplace: Workplace, path: Path) -> None:
-    shutil.copytree(workplace.place("runs/own"), path)
-
-
-def later_file(workplace: Workplace, path: Path) -> None:
-    shutil.copy(workplace.place("new") / "dev.csv", path)
+    converted(path.with_name("tagger"), path)
 
 
 def exported(workplace: Workplace, path: Path) -> None:
     origin = path.stem if path.stem == "minilm" else f"runs/{path.stem}"
     workplace.export(workplace.place(origin), "--lengths=24")
-
-
-def table(workplace: Workplace, path: Path) -> None:
-    path.write_text("first,second,text\nbara,doti,kera\nkera,luso,bara\n")
-
-
-def lines(workplace: Workplace, path: Path) -> None:
-    path.write_text("a [MASK] b\tb\n[MASK]\tc\n")
-
-
-def questions(workplace: Workplace, path: Path) -> None:
-    shutil.copy(workplace.place("squad") / path.name, path)
-
-
-def leaderboard(workplace: Workplace, path: Path) -> None:
-    path.write_text("score,value\ncola/matthews,50\n")
 
 
 def pairs(workplace: Workplace, path: Path) -> None:
@@ -272,19 +248,11 @@ def similarities(workplace: Workplace, path: Path) -> None:
     respell(path)
 
 
-def sentences(workplace: Workplace, path: Path) -> None:
-    path.write_text("text,question,section\nbara doti,kera,luso\nkera luso,bara,doti\n")
-
-
 def vectors(workplace: Workplace, path: Path) -> None:
     """A run whose model maps texts to vectors of 128 numbers."""
     options = ["--own.text_b=answer", "--embedding.projection=128", f"--from={workplace.place('model')}", *TUNED]
     data = f"--data_dir={workplace.place('pairs')}"
     assert cli.main(["finetune", "embedding", data, f"--run_dir={path}", *options]) == 0
-
-
-def sentence_transformer(workplace: Workplace, path: Path) -> None:
-    assert cli.main(["convert", str(workplace.place("runs/search")), str(path), "--to=huggingface"]) == 0
 
 
 def text_index(workplace: Workplace, path: Path) -> None:
@@ -302,28 +270,28 @@ def corpus(workplace: Workplace, path: Path) -> None:
     shutil.copytree(record["corpus"], path)
 
 
-MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
+MAKERS: dict[str, Callable[[Workplace, Path], object]] = {
     r"runs/sst2": tuned("sst2", "glue/SST-2"),
     r"runs/(cola|rte|a|b)": tuned("cola", "glue/CoLA"),
     r"runs/(glue|sweep)": lambda workplace, path: tuned("mrpc", "glue/MRPC")(workplace, path / "mrpc"),
     r"runs/(mrpc(-int8)?|mnli)": tuned("mrpc", "glue/MRPC"),
     r"runs/(own|labelled|mails)": tuned("own", "new", *OWN),
     r"runs/labels": own_files,
-    r"runs/(other|reviews|topics)": another_run,
+    r"runs/(other|reviews|topics)": lambda workplace, path: shutil.copytree(workplace.place("runs/own"), path),
     r"runs/letters": tuned("own", "letters", "--own.kind=entities"),
     r"letters|requests": letters,
     r"runs/requests": tuned("own", "requests", '--own.heads=[{name="topic"},{name="data",kind="entities"}]'),
     r"ner": tagger,
     r"runs/squad\d": tuned("squad2", "squad", *ANSWERS),
-    r"runs": lambda workplace, path: finished(workplace, path / "first"),
+    r"runs": lambda workplace, path: shutil.copytree(workplace.run, path / "first"),
     r"runs/search": vectors,
-    r"runs/[\w-]+": finished,
-    r"minilm": sentence_transformer,
+    r"runs/[\w-]+": lambda workplace, path: shutil.copytree(workplace.run, path),
+    r"minilm": lambda workplace, path: converted(workplace.place("runs/search"), path),
     r"(texts|help)\.index": text_index,
-    r"(texts|questions|help)\.csv": sentences,
+    r"(texts|questions|help)\.csv": written("text,question,section\nbara doti,kera,luso\nkera luso,bara,doti\n"),
     r"help|pairs|pairs/retrieval": titles,
     r"glue/STS-B": similarities,
-    r"bert-base-uncased": hugging_face,
+    r"bert-base-uncased": lambda workplace, path: converted(workplace.place("model"), path),
     r"model": model,
     r"text|my|law": texts,
     r"corpus": corpus,
@@ -333,16 +301,16 @@ MAKERS: dict[str, Callable[[Workplace, Path], None]] = {
     r"(sst2|own|labelled|search|minilm)\.tflite": exported,
     r"new": own_files,
     r"comments|posts": many_labels,
-    r"later\.csv": later_file,
+    r"later\.csv": lambda workplace, path: shutil.copy(workplace.place("new") / "dev.csv", path),
     r"squad": squad,
-    r"(new|pairs)\.csv": table,
-    r"(sentences|pairs|mrpc)\.txt": lines,
-    r"dev-v2\.0\.json": questions,
-    r"mine\.csv": leaderboard,
+    r"(new|pairs)\.csv": written("first,second,text\nbara,doti,kera\nkera,luso,bara\n"),
+    r"(sentences|pairs|mrpc)\.txt": written("a [MASK] b\tb\n[MASK]\tc\n"),
+    r"dev-v2\.0\.json": lambda workplace, path: shutil.copy(workplace.place("squad") / path.name, path),
+    r"mine\.csv": written("score,value\ncola/matthews,50\n"),
 }
 
 
-def _maker(name: str) -> Callable[[Workplace, Path], None]:
+def _maker(name: str) -> Callable[[Workplace, Path], object]:
     return next(maker for pattern, maker in MAKERS.items() if re.fullmatch(pattern, name))
 
 
