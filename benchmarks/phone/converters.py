@@ -16,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,13 +26,14 @@ from typing import Any
 
 from benchmarks.learning import paper_tables
 from benchmarks.lib import results
-from benchmarks.phone import conversion_costs, task_scores
+from benchmarks.phone import task_scores
 from bertzoo.benchmarking import interleave, models
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core import atomic
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
+from bertzoo.export.companions import companions
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.graph.updates import scale_updates
@@ -59,6 +61,21 @@ CORNERS = {
     ("no_norm", "gelu_tanh"): "NoNorm & gelu",
     RELEASED: "NoNorm & relu",
 }
+# Conversions by the name in the table, and what they may take.
+CONVERSIONS = {
+    "LiteRT, five lengths": (".tflite", ["--to=litert", "--lengths=32,64,128,256,384"]),
+    "LiteRT, int8-dynamic": (".tflite", ["--to=litert", "--precision=int8-dynamic"]),
+    "ONNX": (".onnx", ["--to=onnx"]),
+}
+MINUTES, GIGABYTES = 3, 6
+# Prints the peak memory of a process and its children. Linux starts a child's peak at the memory of its parent, so that
+# a small process has to start it.
+STARTER = """
+import resource, subprocess, sys
+code = subprocess.run([sys.executable, *sys.argv[1:]], stdout=subprocess.DEVNULL).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
 
 
 @dataclass
@@ -271,6 +288,31 @@ def _latency(paper: str, table: str, model: str) -> float:
     return float(rows[0].values["latency_ms"].value)
 
 
+def conversion_rows(source: Path, file: Path, executorch: str) -> list[dict[str, Any]]:
+    """Seconds and peak gigabytes of converting a model, check included, by format; `file` keeps what was measured."""
+    formats = dict(CONVERSIONS)
+    if executorch:
+        formats["ExecuTorch"] = (".pte", ["--to=executorch", "--lengths=128", f"--python={executorch}"])
+    costs: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.exists() else {}
+    for name, (suffix, options) in formats.items():
+        if name not in costs:
+            converted = file.with_name(f"converted{suffix}")
+            for old in (converted, converted.with_name(companions(converted)[0])):
+                old.unlink(missing_ok=True)
+            print(f"{name}: measuring a conversion", flush=True)
+            words, start = ["convert", str(source), str(converted), *options], time.perf_counter()
+            command = [sys.executable, "-c", STARTER, "-m", "bertzoo", *words]
+            process = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+            if process.returncode:
+                sys.exit(f"bertzoo {' '.join(words)} fails")
+            seconds, gigabytes = time.perf_counter() - start, int(process.stdout) * 1024 / 1e9
+            met = seconds <= 60 * MINUTES and gigabytes <= GIGABYTES
+            cells = {"seconds": round(seconds), "peak memory, GB": round(gigabytes, 1), "met": met}
+            costs[name] = {"format": name} | cells
+            file.write_text(json.dumps(costs, indent=1))
+    return [costs[name] for name in formats]
+
+
 def versions(python: str, *names: str) -> str:
     """Names and versions of packages that another Python has."""
     program = f"from importlib.metadata import version as v; print(', '.join(f'{{p}} {{v(p)}}' for p in {names}))"
@@ -317,7 +359,7 @@ def main() -> None:
         tables["scores"] = [task_scores.score_row(Path(run), args.runs / "scored") for run in args.scored.split(",")]
     if "mobilebert" in args.models:
         hub, file = files.hub("mobilebert"), args.runs / "costs.json"
-        tables["conversions"] = conversion_costs.rows(hub, file, args.executorch)
+        tables["conversions"] = conversion_rows(hub, file, args.executorch)
     if {"bert_base", "mobilebert", "squeezebert"} <= set(args.models):
         tables["papers"] = list(paper_rows(times))
     theirs = versions(args.peer, "litert-torch", "torch", "transformers")
