@@ -14,15 +14,11 @@ examples:
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bertzoo.api.options import PretrainOptions
 from bertzoo.cli.support import training
 from bertzoo.runs.kinds import PRETRAIN
-
-if TYPE_CHECKING:
-    from bertzoo.runs.configs import Pretrain
-    from bertzoo.runs.training import Options
 
 config = PRETRAIN.config
 
@@ -34,12 +30,11 @@ class PretrainFlags(training.ProcessFlags, PretrainOptions):
 
 def main(options: PretrainFlags) -> int:
     """Pretrain to the end, as the only process or one of several."""
+
+    def train(recipe: Any, execution: Any) -> str:
+        from bertzoo.runs.pretrain import pretrain
+
+        step = pretrain(recipe, options.run_dir, options.from_model, execution)
+        return training.finished(step, options.run_dir)
+
     return training.main(options, train, late=options.from_model is not None)
-
-
-def train(options: PretrainFlags, recipe: "Pretrain", execution: "Options") -> str:
-    """Pretrain to the end and return the closing line."""
-    from bertzoo.runs import pretrain as method
-
-    step = method.pretrain(recipe, options.run_dir, options.from_model, execution)
-    return training.finished(step, options.run_dir)

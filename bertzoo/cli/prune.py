@@ -22,9 +22,8 @@ from bertzoo.pruning.layout import PRUNE
 
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
-    from bertzoo.runs.training import Options
 
-CLOSE = 0.01  # if more than this share of a budget is unused, `train` says why
+CLOSE = 0.01  # if more than this share of a budget is unused, the closing line says why
 
 config = PRUNE.config
 
@@ -36,6 +35,22 @@ class PruneFlags(training.ProcessFlags, PruneOptions):
 
 def main(options: PruneFlags) -> int:
     """Prune to the end, as the only process or one of several."""
+
+    def train(recipe: Any, execution: Any) -> str:
+        from bertzoo.pruning.layout import format_amount
+        from bertzoo.pruning.run import prune
+
+        result = prune(recipe, options.run_dir, options.from_model, execution)
+        left, whole, budget = (
+            format_amount(amount, result.whole) for amount in (result.left, result.whole, result.target)
+        )
+        unused = 1 - result.left / result.target
+        note = f" and {unused:.1%} below it, because the last elements can only be cut together"
+        return (
+            f"finished: {left} of {whole} {recipe.target.unit}, within the budget of {budget}"
+            f"{note if unused > CLOSE else ''}, in {result.model}; next: bertzoo report {options.run_dir}"
+        )
+
     return training.main(options, train)
 
 
@@ -58,18 +73,3 @@ def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
     if data.source not in seen and not pipeline.is_corpus(data.source):
         pieces.check_sources(data.parts)
     seen |= {options.from_model, data.source}
-
-
-def train(options: PruneFlags, recipe: "Prune", execution: "Options") -> str:
-    """Prune to the end and return the closing line."""
-    from bertzoo.pruning.layout import format_amount
-    from bertzoo.pruning.run import prune
-
-    result = prune(recipe, options.run_dir, options.from_model, execution)
-    left, whole, budget = (format_amount(amount, result.whole) for amount in (result.left, result.whole, result.target))
-    unused = 1 - result.left / result.target
-    note = f" and {unused:.1%} below it, because the last elements can only be cut together" if unused > CLOSE else ""
-    return (
-        f"finished: {left} of {whole} {recipe.target.unit}, within the budget of {budget}{note}, in {result.model}; "
-        f"next: bertzoo report {options.run_dir}"
-    )

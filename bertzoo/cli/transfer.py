@@ -12,15 +12,11 @@ examples:
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bertzoo.api.options import TransferOptions
 from bertzoo.cli.support import training
 from bertzoo.runs.kinds import TRANSFER
-
-if TYPE_CHECKING:
-    from bertzoo.runs.configs import Transfer
-    from bertzoo.runs.training import Options
 
 config = TRANSFER.config
 
@@ -32,12 +28,11 @@ class TransferFlags(training.ProcessFlags, TransferOptions):
 
 def main(options: TransferFlags) -> int:
     """Train the student to the end, as the only process or one of several."""
+
+    def train(recipe: Any, execution: Any) -> str:
+        from bertzoo.runs.transfer import transfer
+
+        step = transfer(recipe, options.run_dir, options.teacher, execution)
+        return training.finished(step, options.run_dir)
+
     return training.main(options, train)
-
-
-def train(options: TransferFlags, recipe: "Transfer", execution: "Options") -> str:
-    """Train the student to the end and return the closing line."""
-    from bertzoo.runs import transfer as method
-
-    step = method.transfer(recipe, options.run_dir, options.teacher, execution)
-    return training.finished(step, options.run_dir)

@@ -44,14 +44,10 @@ class ProcessFlags:
     )
 
 
-def main(
-    options: Any,
-    train: Callable[[Any, Any, "Options"], str],
-    late: bool = False,
-) -> int:
-    """Train to the end, as the only process or one of several; `train`, which takes the run's options, returns the
-    closing line.
+def main(options: Any, train: Callable[[Any, "Options"], str], late: bool = False) -> int:
+    """Train to the end, as the only process or one of several.
 
+    train: function from the config and the `runs.training.Options` to the closing line.
     late: whether to load the config only after the processes have connected, because the config may need a model.
     """
     from bertzoo.core import config as loader
@@ -73,7 +69,7 @@ def main(
                 f"this process and process 0 have different configs: {'; '.join(changed)}. Give all the same config."
             )
         execution = Options(corpus=options.corpus, workers=options.workers, progress=tokenising)
-        line = train(options, recipe, execution)
+        line = train(recipe, execution)
     if hosts.is_first():
         say(line)
     return 0
