@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -53,10 +53,12 @@ class EmbeddingModel(SavedModel):
             raise UserError(f"{self.path} records no prompt {name!r}. {known}")
         return prompts[name]
 
-    def embed(self, texts: Sequence[str], *, size: int = 0, **options: Any) -> np.ndarray:
+    def embed(
+        self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
+    ) -> np.ndarray:
         """Return the vectors of texts, (N,E) float32. Arguments and errors are those of `parts`."""
-        parts = [vectors for vectors, _ in self.parts(texts, size=size, **options)]
-        return np.concatenate([np.zeros((0, size or self.width), np.float32), *parts])
+        parts = self.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)
+        return np.concatenate([np.zeros((0, size or self.width), np.float32), *(vectors for vectors, _ in parts)])
 
     def parts(
         self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
