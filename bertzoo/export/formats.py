@@ -126,7 +126,7 @@ def flops_by_signature(graph: Any, lengths: Sequence[int]) -> dict[str, int]:
 
 def _litert(pretrained: Pretrained, reference: Any, settings: FileSettings, file: Path) -> dict[str, Any]:
     """Write a LiteRT file. reference: the training graph or, for MediaPipe, a TaskGraph around it."""
-    training = reference.graph if isinstance(reference, TaskGraph) else reference
+    training = getattr(reference, "graph", reference)
     graph: Any = build_graph(training.model, training.params)
     calibration = {}
     if settings.precision == "int8-static":

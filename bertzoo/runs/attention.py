@@ -193,7 +193,7 @@ def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) 
     for teachers, students in pairs:
         rows.append([divergences(teacher, student) for teacher, student in zip(teachers, students, strict=True)])
         queries += teachers[0].shape[1]
-    return [sum(of_layers) / queries for of_layers in zip(*rows, strict=True)]
+    return [np.sum(of_rows, axis=0) / queries for of_rows in zip(*rows, strict=True)]
 
 
 def match(divergence_GH: np.ndarray) -> list[tuple[int, int]]:

@@ -141,7 +141,8 @@ def _possible(row: int, window: Window, output: Output, decoding: Decoding) -> P
     first, last = starts - window.context, ends - window.context
     inside = (first >= 0) & (first <= last) & (last < window.size) & (last - first < decoding.longest)
     inside[inside] = window.best[first[inside]]
-    return Pairs(row, *(array[inside] for array in (starts, ends, *scores)), null, null_pair)
+    starts, ends, first_scores, last_scores = (array[inside] for array in (starts, ends, *scores))
+    return Pairs(row, starts, ends, first_scores, last_scores, null, null_pair)
 
 
 def _answer(key: str, several: list[Pairs], windows: Windows, decoding: Decoding) -> Answered:

@@ -221,11 +221,12 @@ def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
     convolution, convolved = None, {}
     if getattr(module, "convolution", None) is not None:
         convolution, convolved = _convolution(module.convolution, params["convolution"], scale)
+    output = _affine(module.output, params["output"])
     whole = Attention(
         **maps,
         **convolved,
         convolution=convolution,
-        output=_affine(module.output, params["output"]),
+        output=output,
         heads=int(heads),
         theta=module.theta if rotary else None,
         reach=module.reach if rotary else None,
@@ -234,7 +235,7 @@ def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
     if not groups or whole.heads % len(groups):
         return whole
     apart = (whole.replace(**group, output=None, heads=whole.heads // len(groups)) for group in groups)
-    return AttentionSideBySide(parts=tuple(apart), output=whole.output)
+    return AttentionSideBySide(parts=tuple(apart), output=output)
 
 
 def _convolution(module: Any, params: Params, scale: float) -> tuple[Dynamic | Fixed, dict[str, Any]]:

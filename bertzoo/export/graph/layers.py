@@ -383,7 +383,7 @@ class GraphEmbedding(struct.PyTreeNode):
 class GraphLayer(struct.PyTreeNode):
     """Transformer layer like nn.Layer, (L,D) -> (R,D). first: compute only the first token (R = 1); else, R = L."""
 
-    attention: Attention
+    attention: Attention | AttentionSideBySide
     attention_norm: Any
     feed_forward: Map
     feed_forward_norm: Any
@@ -403,7 +403,7 @@ class GraphPreNormLayer(struct.PyTreeNode):
     """
 
     attention_norm: Any
-    attention: Attention
+    attention: Attention | AttentionSideBySide
     feed_forward_norm: Any
     feed_forward: Map
     output_norm: Any
@@ -433,7 +433,7 @@ class GraphBottleneckLayer(struct.PyTreeNode):
 
     bottleneck: Map
     shared: Map | None
-    attention: Attention
+    attention: Attention | AttentionSideBySide
     attention_norm: Any
     feed_forwards: tuple[Map, ...]
     feed_forward_norms: tuple[Any, ...]
