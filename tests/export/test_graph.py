@@ -34,7 +34,9 @@ FIRST = {  # embeddings of the first token, with and without a projection
     f"{name}-first": (CASES[name][0], SentenceEmbedding(pooling="first", pooler=True, **more))
     for name, more in {"bert": {"projection": 9}, "mobilebert-tiny": {"normalise": False}}.items()
 }
-EVERY = CASES | CLASSIFIERS | FIRST
+# Layers without bottlenecks, whose norms are NoNorm.
+PLAIN = MobileBert(**MOBILE | {"bottleneck_size": None, "feed_forwards": 1}, attention_input="stream")
+EVERY = CASES | CLASSIFIERS | FIRST | {"mobilebert-plain": (PLAIN, CLASSES)}
 
 
 @functools.cache
@@ -81,7 +83,7 @@ def assert_equal(graph: Any, name: str) -> None:
 EACH_KIND = ("albert", "convbert-span", "convbert-joint-span", "mobilebert", "schubert", "bottleneck-mixed-grouped")
 
 
-@pytest.mark.parametrize("name", quick(EVERY, *EACH_KIND, "squeezebert"))
+@pytest.mark.parametrize("name", quick(EVERY, *EACH_KIND, "mobilebert-plain", "squeezebert"))
 def test_the_graph_equals_the_model(name: str) -> None:
     plain, graph = graphs(name)
     assert graph.inputs == plain.inputs

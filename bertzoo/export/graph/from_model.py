@@ -132,13 +132,6 @@ def _embedding(module: Any, params: Params) -> GraphEmbedding:
 
 
 def _layer(module: Any, params: Params) -> AnyGraphLayer:
-    if isinstance(module, nn.Layer):
-        return GraphLayer(
-            attention=_attention(module.attention, params["attention"]),
-            attention_norm=_norm(module.attention_norm, params["attention_norm"]),
-            feed_forward=_feed_forward(module.feed_forward, params["feed_forward"]),
-            feed_forward_norm=_norm(module.feed_forward_norm, params["feed_forward_norm"]),
-        )
     if isinstance(module, nn.PreNormLayer):
         norms = {name: _norm(getattr(module, name), params[name]) for name in params if name.endswith("norm")}
         return GraphPreNormLayer(
@@ -150,14 +143,26 @@ def _layer(module: Any, params: Params) -> AnyGraphLayer:
             bottleneck=None if module.bottleneck is None else _narrow(module.bottleneck, params["bottleneck"]),
             output=None if module.output is None else _affine(module.output, params["output"]),
         )
-    if not isinstance(module, nn.BottleneckLayer):
+    if not isinstance(module, nn.Layer | nn.BottleneckLayer):
         raise _unknown(module)
-    shared = module.attention_input if isinstance(module.attention_input, nn.SharedBottleneck) else None
-    if shared is None and module.attention_input not in (nn.from_stream, nn.from_bottleneck):
-        raise _unknown(module.attention_input)
     attention, attention_norm = _residual(
         _attention(module.attention, params["attention"]), module.attention_norm, params["attention_norm"]
     )
+    if isinstance(module, nn.Layer):
+        feed_forward, feed_forward_norm = _residual(
+            _feed_forward(module.feed_forward, params["feed_forward"]),
+            module.feed_forward_norm,
+            params["feed_forward_norm"],
+        )
+        return GraphLayer(
+            attention=attention,
+            attention_norm=attention_norm,
+            feed_forward=feed_forward,
+            feed_forward_norm=feed_forward_norm,
+        )
+    shared = module.attention_input if isinstance(module.attention_input, nn.SharedBottleneck) else None
+    if shared is None and module.attention_input not in (nn.from_stream, nn.from_bottleneck):
+        raise _unknown(module.attention_input)
     feed_forwards, feed_forward_norms = zip(
         *(
             _residual(_feed_forward(part, params[f"feed_forward_{i}"]), norm, params[f"feed_forward_norm_{i}"])
