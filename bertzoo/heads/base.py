@@ -1,5 +1,6 @@
 """Base class of head configs, and functions that initialise and apply a model."""
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -226,6 +227,7 @@ class HeadObjective:
         return init_model(self.model, key)
 
 
+@functools.lru_cache(maxsize=16)  # a sweep asks for each point, and a trace takes seconds
 def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
     module = head.build(model, Compute())
     boxed = init_shapes(lambda key: init_model(module, key), jax.random.key(0))
