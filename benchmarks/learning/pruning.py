@@ -147,7 +147,7 @@ def sizes_left(runs: Path, seeds: int) -> list[dict[str, Any]]:
     """By dimension the mean size over seeds that schuBERT-all leaves of every layer, from the lowest."""
     after = [pruning.read_cuts(runs / f"{seed}-schuBERT-all")[-1]["sizes"]["after"] for seed in range(seeds)]
     rows = []
-    for letter in pruning.OF_LAYERS:
+    for letter in ("f", "a", "k", "v"):
         means = [statistics.mean(_size(sizes, layer, letter) for sizes in after) for layer in range(LAYERS)]
         layers = {f"layer {layer + 1}": round(mean, 1) for layer, mean in enumerate(means)}
         rows.append({"dimension": pruning.NAMES[letter], **layers})
