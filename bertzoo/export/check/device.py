@@ -257,14 +257,18 @@ def _read_outputs(folder: Path, number: int, ports: dict[str, Any]) -> dict[str,
         raise UserError(
             f"{path} is missing: the phone did not compute row {number}. Run benchmark_model on this row."
         ) from None
-    kinds = np.dtype([(name, np.dtype(kind).newbyteorder("<"), tuple(shape)) for name, kind, shape in ports["outputs"]])
-    if len(content) != kinds.itemsize:
+    outputs, at = {}, 0
+    for name, kind, shape in ports["outputs"]:
+        count = math.prod(shape)
+        size = np.dtype(kind).itemsize * count
+        if at + size <= len(content):
+            outputs[name] = np.frombuffer(content, np.dtype(kind).newbyteorder("<"), count, at).reshape(shape)[0]
+        at += size
+    if at != len(content):
         raise UserError(
-            f"{path} has {len(content)} bytes, but row {number} has {kinds.itemsize} bytes. Copy it from the phone "
-            "again."
+            f"{path} has {len(content)} bytes, but row {number} has {at} bytes. Copy it from the phone again."
         )
-    (outputs,) = np.frombuffer(content, kinds)
-    return {name: outputs[name][0] for name in kinds.fields or ()}
+    return outputs
 
 
 def _pairs(outputs: dict[str, np.ndarray], expected: dict[str, Any]) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
