@@ -142,9 +142,9 @@ def electra_rows(
     """Yield the rows of one document, following google-research/electra's build_pretraining_dataset.py.
 
     Every row gathers sentences until they have its target length: `max_length` tokens or a random number up to it.
-    Segment A holds the sentences whose sum stays below half the target length, then with probability 1/2 one more; B
-    holds the rest. Tokens that do not fit into `max_length` are cut off. Sentences keep their order. In ELECTRA's code,
-    a short sentence may join A after B has begun.
+    Segment A holds at least one sentence, and more while their sum stays below half the target length; if A is still
+    below half, it takes one more with probability 1/2. B holds the rest. Tokens that do not fit into `max_length` are
+    cut off. Sentences keep their order. In ELECTRA's code, a short sentence may join A after B has begun.
 
     bounds: index of each sentence's first token in the token stream, and the document's end.
     single_share: share of the rows with only one segment, A.
@@ -228,8 +228,8 @@ class RowPlan:
     @property
     def warnings(self) -> list[str]:
         """Warnings to the user: one if over 10 % of the rows for sentence order prediction hold a single sentence."""
-        share = float(np.mean(self.rows["fallback"]))
-        if self.sentence != "sop" or share <= 0.1:
+        share = float(np.mean(self.rows["fallback"])) if self.sentence == "sop" else 0.0
+        if share <= 0.1:
             return []
         return [
             f"{share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
