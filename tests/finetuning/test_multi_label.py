@@ -90,6 +90,13 @@ def test_predictions_have_every_label_above_one_half(run: Path, data: Path, tmp_
         )
 
 
+@pytest.mark.slow  # another run
+def test_a_student_learns_from_a_teacher(run: Path, folder: Path, data: Path, tmp_path):
+    options = [f"--data_dir={data}", *OPTIONS, "--alpha=0.7"]
+    assert planted.finetune(folder, tmp_path / "student", *options, f"--teacher={run}") == 0
+    assert results(tmp_path / "student")["median"]["dev"]["f1_micro"] > 70
+
+
 def test_a_teacher_must_have_any_number_of_labels_too(untrained, finished, folder, data, tmp_path, capsys):
     options = [f"--data_dir={data}", *OPTIONS, "--alpha=0.3"]
     assert planted.finetune(folder, tmp_path / "other", *options, f"--teacher={finished}") == 2

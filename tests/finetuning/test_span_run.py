@@ -1,13 +1,15 @@
 """Whole runs of a tiny model on questions with planted answers, from SQuAD's files and a table."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import planted
 import pytest
-from planted import results
+from planted import results, said
 from quiz import finetune, kept, span
 
 from bertzoo.core import config
@@ -15,6 +17,8 @@ from bertzoo.finetuning.seeds import SeedJob
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import RowForm
 from bertzoo.finetuning.warm_start import load_starting_model
+from bertzoo.heads import MaskedLanguageModel
+from bertzoo.models import DistilBert
 from bertzoo.runs import load_model
 from bertzoo.tasks import squad, windows
 from bertzoo.tasks.rows import bucket_lengths
@@ -115,3 +119,16 @@ def test_decoding_uses_the_options_of_the_command_line(quiz_folder: Path):
     ] == [-2.75, 0.0]
     usual = config.load(Finetune, ["finetune_squad"], []).squad
     assert usual == type(usual)()
+
+
+@pytest.mark.slow
+def test_a_model_without_token_types_learns_joint_answers(quiz_folder: Path, tokenizer, tmp_path, capsys):
+    sizes = {"hidden_size": 16, "layers": 1, "heads": 2, "feed_forward_size": 32, "max_positions": 32}
+    model = DistilBert(vocab_size=tokenizer.vocab_size, initializer_range=0.1, **sizes)
+    planted.write(tmp_path / "model", model, MaskedLanguageModel(), tokenizer, np.random.default_rng(0))
+    options = [f"--from={tmp_path / 'model'}", "--task=squad1", "--squad.joint=true", "--seeds=1", "--epochs=6"]
+    assert finetune(quiz_folder, tmp_path / "run", *options) == 0
+    (row,) = results(tmp_path / "run")["seeds"]
+    assert row["scores"]["dev"]["f1"] > 75
+    document = json.loads(said(capsys, "evaluate", tmp_path / "run", "--json")[0])
+    assert document["scores"] == row["scores"]

@@ -196,7 +196,9 @@ def test_a_cut_of_the_embedding_changes_the_statistics_of_norms_alone(statistics
     assert difference(ours, run(model, head, hidden)) < 1e-5
 
 
-@pytest.mark.parametrize("case", ["bert", "squeezebert-uneven", "convbert-span", "mobilebert", "albert"])
+@pytest.mark.parametrize(
+    "case", ["bert", "squeezebert-uneven", "convbert-span", "mobilebert", "albert", "modernbert-grouped"]
+)
 def test_the_cut_model_has_an_ordinary_config(case, tmp_path):
     model, head = CASES[case]
     structure = declare(model, head)
