@@ -19,6 +19,7 @@ endef
 TORCH = -m pip install --quiet -c constraints.txt torch
 
 EXECUTORCH = tests/parity/test_live_executorch.py
+TPU = tests/planning/test_libtpu.py
 
 .PHONY: help venv demo demo-phone demo-transfer test test-lowest test-all rest landing audit check docs plans \
 	sbom release lock clean
@@ -98,14 +99,16 @@ test-lowest: .venv-lowest/stamp
 
 # Everything else: long runs, several processes, other formats and other implementations, TPU compilation. SINCE=REV runs
 # what can reach a change since REV; SINCE=landing what .ci/run runs (docs/testing.md). MEASURE=--measure writes each
-# file's seconds to tests/ledger.json. What cannot be compared fails, and is not skipped.
+# file's seconds to tests/ledger.json. What cannot be compared fails, and is not skipped. The first two run at once.
 CHOSEN = $(if $(SINCE),--files=.pytest_cache/chosen.txt) $(MEASURE)
 rest: .venv/test.stamp .venv/docs.stamp .venv-parity/stamp .venv-executorch/stamp .venv-tpu/stamp
 	$(if $(SINCE),.venv/bin/python tests/landing.py $(SINCE))
-	.venv-tpu/bin/python -m pytest -m slow -n 0 tests/planning/test_libtpu.py $(CHOSEN)
-	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(CHOSEN)
+	log="$$(mktemp)"; trap 'kill $$pid 2> /dev/null; rm -f "$$log"' EXIT; \
+	.venv-tpu/bin/python -m pytest -m slow -n 0 $(TPU) $(CHOSEN) > "$$log" 2>&1 & pid=$$!; \
+	BERTZOO_PARITY=1 .venv-executorch/bin/python -m pytest -n 0 $(EXECUTORCH) $(CHOSEN); executorch=$$?; \
+	wait $$pid; tpu=$$?; cat "$$log"; exit $$((executorch | tpu))
 	BERTZOO_PARITY=1 .venv-parity/bin/python -m pytest tests/parity -m "" --ignore=$(EXECUTORCH) $(CHOSEN)
-	.venv/bin/python -m pytest -m slow --ignore=tests/planning/test_libtpu.py --ignore=tests/parity $(CHOSEN)
+	.venv/bin/python -m pytest -m slow --ignore=$(TPU) --ignore=tests/parity $(CHOSEN)
 
 # Before a landing: record in tests/ledger.json what the last one ran, which ended with REV.
 landing: .venv/test.stamp
