@@ -97,7 +97,7 @@ def start_workers(
 
 
 def order(count: int, index: int) -> list[int]:
-    """Return worker numbers in their order in round `index`: rotated by one every second round, then reversed."""
+    """Return worker numbers in their order in round `index`: an order and its reverse, then both rotated by one."""
     turned = [(index // 2 + place) % count for place in range(count)]
     return turned if index % 2 == 0 else turned[::-1]
 

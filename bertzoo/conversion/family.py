@@ -147,7 +147,10 @@ class Family:
 
 
 def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
-    """Return BERT's config attributes, whose defaults in transformers differ by `defaults`, and the others in it."""
+    """Return BERT's config attributes, which most architectures share.
+
+    defaults: those of transformers that are not BERT's, by attribute, and attributes that BERT lacks.
+    """
     table = (
         Attribute("vocab_size", "vocab_size", 30522),
         Attribute("hidden_size", "hidden_size", 768),
@@ -256,7 +259,10 @@ def layer_rules(
 
 
 def backbone_rules(names: Sequence[str], theirs: str, linear: Callable[..., Iterable[TensorRule]] = dense) -> Rules:
-    """Return the rules of the embedding and all layers, from a model config; `theirs`.N is the prefix of layer N."""
+    """Return a function from a model config to the rules of the embedding and all layers.
+
+    names, linear: as in `layer_rules`. theirs: Hugging Face's prefix of all layers, which a layer's number follows.
+    """
     return lambda model: (
         *embedding_rules(model),
         *(r for i in range(model.layers) for r in layer_rules(f"encoder/layers_{i}", f"{theirs}.{i}", names, linear)),

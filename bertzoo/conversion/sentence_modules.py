@@ -59,7 +59,7 @@ def has_modules(directory: Path) -> bool:
 
 
 def find_modules(directory: Path) -> dict[str, Path]:
-    """Return {module: its folder} from modules.json; raises UserError for a module that SentenceEmbedding lacks."""
+    """Return {module: its folder} from modules.json; raises UserError for one that SentenceEmbedding cannot express."""
     path = directory / MODULES
     options = _read(directory / _OPTIONS, {"model_type?": str | None}) if (directory / _OPTIONS).is_file() else {}
     if options.get("model_type") not in (None, "SentenceTransformer"):

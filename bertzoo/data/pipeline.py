@@ -211,7 +211,7 @@ def _samples(step: int, batch_size: int, rows: Rows | None) -> np.ndarray:
 
 
 def prefetch(make: Callable[[int], T], start: int, stop: int, depth: int = 2) -> Iterator[T]:
-    """Yield or raise what `make(step)` does for steps in [start, stop); a thread computes up to `depth` steps ahead."""
+    """Yield `make(step)` for steps in [start, stop), or raise its error; a thread is up to `depth` steps ahead."""
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
         pending: deque[Future[T]] = deque()
         try:

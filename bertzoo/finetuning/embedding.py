@@ -311,7 +311,7 @@ class EmbeddingTask(TaskKind):
             raise Unlabelled(f"the {name} set of {self.name} has no scores, so it cannot be scored.")
 
     def encode(self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score") -> TextSplit:
-        """Encode each distinct text once. Texts with equal tokens, as in another case, are one: the first.
+        """Encode each distinct text once. Texts with equal tokens count as the first of them.
 
         Raises ConfigError for a similarity, divided by the scale, that no cosine has.
         """

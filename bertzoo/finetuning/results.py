@@ -97,10 +97,10 @@ def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
 def _find_runs(directory: Path) -> Iterable[Path]:
     for folder, inside, files in os.walk(directory):
         inside.sort()
-        kind = None
+        found = RESULTS in files
         with suppress(UserError):  # not a config of bertzoo
-            kind = kind_of_run(Path(folder))
-        if RESULTS in files or kind is FINETUNE:
+            found = found or kind_of_run(Path(folder)) is FINETUNE
+        if found:
             inside.clear()
             yield Path(folder)
 

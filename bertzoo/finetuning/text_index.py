@@ -103,7 +103,7 @@ class Index:
 def _nearest(queries: np.ndarray, stored: np.ndarray, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (scores, rows) of the nearest vectors in `stored`, for each query, the nearest first.
 
-    The score is the cosine; queries have length 1. That of bits (uint8) is minus the number of different bits.
+    The score is the cosine, for queries of length 1, and of bits (uint8) minus the number of different bits.
     """
     bits = stored.dtype == np.uint8
     found = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]

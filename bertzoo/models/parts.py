@@ -73,7 +73,7 @@ class ModelConfig:
     initializer_range: float  # standard deviation of initial weights
     norm_epsilon: float  # number added to the variance in layer normalisation
 
-    has_pooler: ClassVar[bool] = False  # whether `backbone` has a dense layer and tanh on the first token
+    has_pooler: ClassVar[bool] = False  # whether `ModelConfig.backbone` adds a dense layer and tanh on the first token
 
     def __post_init__(self):
         check_sizes(self)

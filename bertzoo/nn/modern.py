@@ -50,7 +50,7 @@ def join_neighbours(x: jax.Array) -> jax.Array:
 
 
 def block_size(reach: int, length: int) -> int | None:
-    """Return the size of blocks that see only their neighbours, or None if three blocks are as long as a row."""
+    """Return the size of blocks that see only their neighbours, or None if three are at least as long as a row."""
     return size if 3 * (size := max(reach, 1)) < length else None
 
 

@@ -25,5 +25,8 @@ def tokens_read(masked_BP: jax.Array, length: int) -> jax.Array | None:
 
 
 def masked_states(hidden: jax.Array, masked_BP: jax.Array, read_BR: jax.Array | None) -> jax.Array:
-    """Return the states (B,P,D) of the masked tokens from those of all tokens or, if not None, of `tokens_read`."""
+    """Return the states (B,P,D) of the masked tokens.
+
+    hidden: states of all tokens or, unless `read_BR` (of `tokens_read`) is None, of the tokens at `read_BR`.
+    """
     return take_tokens(hidden, masked_BP) if read_BR is None else hidden[:, -masked_BP.shape[1] :]

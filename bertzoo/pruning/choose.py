@@ -38,7 +38,7 @@ def choose(
 ) -> dict[str, np.ndarray]:
     """Return {dimension: sorted indices to keep}; the cut takes as few elements as needed, lowest scores first.
 
-    scores: importance of the elements by dimension, comparable across dimensions; of equal scores, the first is cut.
+    scores: importance of elements by dimension, comparable across dimensions; of equal ones, the first is cut first.
     target: the highest cost allowed.
     multiples: {letter (`structure.LETTERS`): a number that must divide the new sizes of the letter's dimensions}.
     All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at

@@ -215,7 +215,10 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
 
 
 def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tuple[str, ...]]:
-    """Return the groups of letters in `sizes` that a table varies together, or those of layers; none is in another."""
+    """Return the groups of letters in `sizes` that a table varies together; no group is a part of another.
+
+    of_layers_only: without "e", the embedding's.
+    """
     letters = [letter for letter in sizes if letter != "e" or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)
     return [group for group in groups if not any({*group} < {*larger} for larger in groups)]

@@ -60,7 +60,7 @@ class RunDirectory:
 
     def __init__(self, path: Path | str):
         if not str(path):
-            raise UserError("--run_dir is empty. Name a directory for the run.")
+            raise UserError("The name of the run's directory is empty. Use --run_dir=DIRECTORY, or name a run.")
         self.name, self.bucket = str(path), None
         if self.name.startswith("gs://"):
             self.bucket = Bucket(self.name)

@@ -306,8 +306,8 @@ class Checkpoints:
         """Wait for the current save and release the directory; raises CheckpointError if the save failed."""
         try:
             self.wait()
+            self._sealer.shutdown()
         finally:
-            self._sealer.shutdown(wait=False)
             self._manager.close()
 
     def restore_latest(self, abstract: State | Callable[[int], State]) -> State | None:

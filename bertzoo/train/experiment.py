@@ -298,7 +298,7 @@ class Experiment:
         return self._programs[index]
 
     def jitted_steps(self, index: int, frozen: Any = None) -> tuple[Any, Any]:
-        """Build the jitted steps of a stage; frozen: parameters or shapes with shardings, or `frozen_shapes`."""
+        """Build the jitted steps of a stage; frozen: parameters or shapes with shardings (None: `frozen_shapes`)."""
         group, setup = schedule_group(self.stages, index), self.setups[index]
         places, tree = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
         schedule, microbatches = (group.steps, group.learning_rate), self.stages[index].microbatches

@@ -236,7 +236,7 @@ def gather(topic: str, value: str, timeout: float = _HOUR) -> list[str]:
 
 
 def barrier(topic: str, timeout: float = _HOUR) -> None:
-    """Wait until every process calls `barrier`; arguments and errors as in `share`."""
+    """Wait until every process calls `barrier`, or raise HostLost; topic, timeout: as in `share`."""
     gather(f"{next(_numbers)}/{topic}", "here", timeout)
 
 

@@ -79,7 +79,8 @@ class Job:
     checkpoints: Checkpoints | None = None
     reporters: Sequence[Reporter] = ()
     length: Callable[[Batch], int] | None = None  # row length of a batch, if it may be less than the stage's max_length
-    flops_per_example: Callable[[int, Batch], float] | None = None  # (stage, batch) -> a row's FLOPs, with the backward
+    # (stage, batch) -> a row's FLOPs, forward and backward
+    flops_per_example: Callable[[int, Batch], float] | None = None
     frozen: Any = None  # parameters that objectives read but training neither changes nor saves, such as a teacher's
     initial: Mapping[str, np.ndarray] | None = None  # parameters by path of a fresh run; the others are drawn
     # (step, params) -> metrics of every evaluation, including `loss`, in place of the held-out means

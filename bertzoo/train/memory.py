@@ -48,7 +48,7 @@ def device_memory() -> DeviceMemory:
 
 
 def check_fits(analysis: Any) -> int:
-    """Return the bytes of a program's `memory_analysis()` on one device, 0 if unknown; raises OutOfMemory."""
+    """Return the bytes of a program's `memory_analysis()` on one device, 0 if unknown; OutOfMemory if it has less."""
     if analysis is None:  # some backends have none
         return 0
     beside = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes

@@ -38,7 +38,7 @@ def is_child() -> bool:
 def supervise(argv: Sequence[str], name: str) -> int:
     """Run `bertzoo argv` as a child, forward SIGTERM, SIGINT and SIGHUP, and return its exit code.
 
-    Raises Stopped, with this process's `name`, if a forwarded signal ended the child, and HostLost if another one did.
+    If a signal ended the child, raises Stopped, with this process's `name`, if it had forwarded one, else HostLost.
     """
     children: list[subprocess.Popen] = []
     forwarded: list[int] = []

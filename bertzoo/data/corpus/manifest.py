@@ -151,7 +151,7 @@ def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
 
 
 def differences(ours: dict[str, object], theirs: dict[str, object]) -> list[str]:
-    """Return a line such as "heldout is 0.03 there and 0.01 here" for each setting of theirs that differs from ours."""
+    """Return a line such as "heldout is 0.03 there and 0.01 here" for each setting that differs."""
     here, there = (dict(leaves(settings, "")) for settings in (ours, theirs))
     return [
         f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
@@ -198,9 +198,9 @@ def write_manifest(
     if len(parts) > 1:
         raw["parts"] = []
         for index, part in enumerate(parts):
-            own = [sidecar for sidecar in sidecars if sidecar["part"] == index]
-            documents = sum(sidecar["documents"] for sidecar in own)  # those that the mixture repeats count each time
-            tokens = sum(record["tokens"] for sidecar in own for record in sidecar["shards"].values())
+            of_part = [sidecar for sidecar in sidecars if sidecar["part"] == index]
+            documents = sum(sidecar["documents"] for sidecar in of_part)  # repeated ones count each time
+            tokens = sum(record["tokens"] for sidecar in of_part for record in sidecar["shards"].values())
             entry = {"source": part.source, "weight": part.weight, "documents": documents, "tokens": tokens}
             raw["parts"].append(entry)
     atomic.write_json(destination / NAME, {"hash": _hash(raw), **raw, "usage": usage})

@@ -72,7 +72,7 @@ def find_files(name: str) -> list[SourceFile]:
     if files is None:
         raise CorpusError(f"the source file {name} does not exist. Correct the path in data.source.")
     if not files:
-        raise CorpusError(f"no file matches the pattern {name}. Correct it in data.source.")
+        raise CorpusError(f"no file matches {name}. Correct it in data.source.")
     return files
 
 

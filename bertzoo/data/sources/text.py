@@ -67,7 +67,10 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
 
 
 def record_document(text: str, place: str) -> str:
-    """Return a record's text, one paragraph per line; raises CorpusError naming `place` if too long or no text."""
+    """Return a record's text, one paragraph per line, or raise CorpusError.
+
+    A text may be too long, or have half a surrogate pair. place: where the record is, for the error.
+    """
     if len(text) > LONGEST:
         raise CorpusError(f"{place} holds a document of {len(text):,} characters, more than {LONGEST:,}. Split it.")
     try:
