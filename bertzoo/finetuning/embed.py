@@ -57,8 +57,8 @@ class EmbeddingModel(SavedModel):
         self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
     ) -> np.ndarray:
         """Return the vectors of texts, (N,E) float32. Arguments and errors are those of `parts`."""
-        parts = self.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)
-        return np.concatenate([np.zeros((0, size or self.width), np.float32), *(vectors for vectors, _ in parts)])
+        parts = [part for part, _ in self.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)]
+        return np.concatenate([np.zeros((0, size or self.width), np.float32), *parts])
 
     def parts(
         self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
