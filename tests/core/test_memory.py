@@ -95,6 +95,7 @@ def test_commands_that_compute_keep_memory(verb: str, calls: int, monkeypatch: p
     monkeypatch.setattr(cli, "keep_freed_memory", lambda: counted.append(1))
     monkeypatch.setattr(cli, "main", lambda words: 0)
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # `entry` sets it
     monkeypatch.setattr(sys, "argv", ["bertzoo", verb])
     with pytest.raises(SystemExit):
         cli.entry()
