@@ -22,7 +22,8 @@ from unittest import mock
 
 import bertzoo
 from bertzoo.cli import main as cli
-from bertzoo.core import schema
+from bertzoo.core import config
+from bertzoo.core.documents import join, show
 from bertzoo.core.tables import markdown as table
 
 _PRAGMAS = ("fmt:", "noqa", "pyright:", "type:")  # comments that say nothing of a field
@@ -147,10 +148,10 @@ def places() -> dict[type, list[str]]:
         if path in keys_by_class.setdefault(cls, []):
             return
         keys_by_class[cls].append(path)
-        for key, hint in schema.hints(cls).items():
-            many, inner = schema.item(hint) is not None, schema.item(hint) or hint
-            for table_class in schema.tables(inner):
-                visit(table_class, schema.join(path, f"{key}.*" if many else key))
+        for key, hint in config.hints(cls).items():
+            many, inner = config.item(hint) is not None, config.item(hint) or hint
+            for table_class in config.tables(inner):
+                visit(table_class, join(path, f"{key}.*" if many else key))
 
     for cls in roots().values():
         visit(cls, "")
@@ -193,7 +194,7 @@ def description(cls: type) -> str:
 def title(cls: type, path: str) -> str:
     """Return the heading of a table: [model] kind = "bert"."""
     bare = path.removesuffix(".*")
-    kinds = schema.literals(schema.hints(cls).get("kind"))
+    kinds = config.literals(config.hints(cls).get("kind"))
     shown = code(f"[[{bare}]]" if path != bare else f"[{bare}]")
     return f'{shown} kind = "{kinds[0]}"' if len(kinds) == 1 else shown
 
@@ -202,21 +203,21 @@ def keys(cls: type, path: str, known: dict[type, list[str]]) -> str:
     """Return the table of a class's keys under a dotted path."""
     texts = meanings(cls)
     rows = []
-    for key, hint in schema.hints(cls).items():
-        kinds = schema.literals(hint) if key == "kind" else []
+    for key, hint in config.hints(cls).items():
+        kinds = config.literals(hint) if key == "kind" else []
         meaning = texts.get(key, "selects this table" if len(kinds) == 1 else "")
         if not meaning:
             source = inspect.getsourcefile(cls) or ""
             raise Undocumented(
                 f"{cls.__name__}.{key} has no meaning: add `# …` to the field in {os.path.relpath(source)}"
             )
-        inner, many = schema.item(hint) or hint, schema.item(hint) is not None
-        if classes := schema.tables(inner):
+        inner, many = config.item(hint) or hint, config.item(hint) is not None
+        if classes := config.tables(inner):
             links = [f"[{_short(one, key)}](#{slug(title(one, known[one][0]))})" for one in classes]
             kind = ("list of tables " if many else "table ") + ", ".join(links)
         else:
             kind = type_name(hint)
-        rows.append([code(schema.join(path, key)), prose(meaning), kind, default(cls, key)])
+        rows.append([code(join(path, key)), prose(meaning), kind, default(cls, key)])
     return table(["key", "meaning", "type", "default"], rows)
 
 
@@ -252,13 +253,13 @@ def _comments(cls: type) -> dict[str, str]:
 
 def type_name(hint: Any) -> str:
     """Describe a type in words, with the values of a choice as one types them."""
-    choices = ", ".join(code(str(value)) for value in schema.literals(hint))
-    others = [schema.describe(one) for one in schema.members(hint) if not schema.literals(one)]
+    choices = ", ".join(code(str(value)) for value in config.literals(hint))
+    others = [config.describe(one) for one in config.members(hint) if not config.literals(one)]
     return prose(" or ".join(filter(None, [choices, *others])))
 
 
 def _short(cls: type, key: str) -> str:
-    kinds = schema.literals(schema.hints(cls).get("kind"))
+    kinds = config.literals(config.hints(cls).get("kind"))
     return kinds[0] if len(kinds) == 1 else key
 
 
@@ -267,7 +268,7 @@ def default(cls: type, key: str) -> str:
     field = next(f for f in dataclasses.fields(cls) if f.name == key)
     if field.default is field.default_factory:  # both are MISSING
         return "required"
-    value = schema.default(cls, None, key)
+    value = config.default(cls, None, key)
     if not dataclasses.is_dataclass(value):
         return code(toml(value))
     return ", ".join(code(f"{name} = {toml(one)}") for name, one in _changes(value)) or "its defaults"
@@ -275,12 +276,12 @@ def default(cls: type, key: str) -> str:
 
 def _changes(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The keys of a default table that a reader must know: its kind, and what its class does not set."""
-    for key in schema.hints(type(value)):
-        one, usual = getattr(value, key), schema.default(type(value), None, key)
+    for key in config.hints(type(value)):
+        one, usual = getattr(value, key), config.default(type(value), None, key)
         if dataclasses.is_dataclass(one):
-            yield from (pair for pair in _changes(one, schema.join(path, key)) if one != usual)
+            yield from (pair for pair in _changes(one, join(path, key)) if one != usual)
         elif one != usual or (key == "kind" and not path):
-            yield schema.join(path, key), one
+            yield join(path, key), one
 
 
 def toml(value: Any) -> str:
@@ -290,7 +291,7 @@ def toml(value: Any) -> str:
         return f"[{toml(value[0])}, …] ({len(value)} times)" if same else f"[{', '.join(map(toml, value))}]"
     if isinstance(value, str):
         return f'"{value}"'
-    return schema.NONE if value is None else schema.show(value)
+    return config.NONE if value is None else show(value)
 
 
 # Python

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import tiny
 
-from bertzoo.core import html
+from bertzoo.core import tables
 
 CELLS = (
     "import os, bertzoo\nprint(os.getpid())",
@@ -70,8 +70,8 @@ def test_a_notebook_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_tables_escape_what_they_show() -> None:
-    text = html.table([{"<a>": 1, "b": [1.5, "&"]}, {"<a>": {"c": None}}])
+    text = tables.table([{"<a>": 1, "b": [1.5, "&"]}, {"<a>": {"c": None}}])
     (table,) = ElementTree.fromstring(f"<div>{text}</div>")
     cells = [["".join(cell.itertext()) for cell in row] for row in table]
     assert cells == [["<a>", "b"], ["1", "1.5, &"], ["cNone", ""]]
-    assert len(html.Records([{"a": 1}] * 60)._repr_html_()) < 2000
+    assert len(tables.Records([{"a": 1}] * 60)._repr_html_()) < 2000

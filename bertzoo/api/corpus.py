@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.arguments import config_files
 from bertzoo.api.options import TokenizeOptions
-from bertzoo.core.html import Record
 from bertzoo.core.options import takes
+from bertzoo.core.tables import Record
 
 if TYPE_CHECKING:
     from bertzoo.data.corpus.manifest import Manifest

@@ -13,8 +13,8 @@ from bertzoo.api.options import (
     PredictOptions,
     check_python,
 )
-from bertzoo.core.html import Record, Records, table
 from bertzoo.core.options import reject, takes
+from bertzoo.core.tables import Record, Records, table
 from bertzoo.export.options import ExportOptions
 
 if TYPE_CHECKING:

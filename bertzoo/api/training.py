@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bertzoo.api import models
 from bertzoo.api.arguments import execution, recipe_of
 from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, TransferOptions
-from bertzoo.core import html
+from bertzoo.core import tables
 from bertzoo.core.options import takes
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Run(NamedTuple):
     def _repr_html_(self) -> str:
         from bertzoo.runs.report import metric_rows
 
-        return html.table({"run": self.run_dir, "steps": f"{self.step:,}", "metrics": metric_rows(self._record())})
+        return tables.table({"run": self.run_dir, "steps": f"{self.step:,}", "metrics": metric_rows(self._record())})
 
     def load(self) -> models.Loaded:
         """Load the model with its newest parameters."""
@@ -74,7 +74,7 @@ class FineTuned(NamedTuple):
             for split, named in self.score.items()
             for name in named
         ]
-        return html.table({"run": self.run_dir, "seeds": len(self.results["seeds"]), "scores": scores})
+        return tables.table({"run": self.run_dir, "seeds": len(self.results["seeds"]), "scores": scores})
 
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the predictions of the best seed's model for texts, as `bertzoo.predict` does."""

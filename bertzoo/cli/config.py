@@ -15,9 +15,9 @@ from bertzoo.api.arguments import recipe_of
 from bertzoo.api.options import Config, config_field
 from bertzoo.cli import main as cli
 from bertzoo.core import config as loader
+from bertzoo.core.config import paths_by_name
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import kind_of_files
-from bertzoo.core.schema import paths_by_name
 from bertzoo.runs.kinds import PRETRAIN
 
 PASSES_ON = True  # `main` below checks the options, once it knows the config

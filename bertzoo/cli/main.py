@@ -31,10 +31,10 @@ from typing import Any, NoReturn
 
 from bertzoo.cli.start import VERBS, overview
 from bertzoo.cli.support.options import Parser, declare, read_options
+from bertzoo.core.config import paths_by_name, suggest
 from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.logs import shown
 from bertzoo.core.memory import keep_freed_memory
-from bertzoo.core.schema import paths_by_name, suggest
 from bertzoo.core.version import __version__
 from bertzoo.train import supervisor
 from bertzoo.train.signals import leave_closed_terminal, stop_signals

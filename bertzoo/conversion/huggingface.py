@@ -15,9 +15,9 @@ from bertzoo.conversion.families import FAMILIES
 from bertzoo.conversion.family import SENTENCE, Family, Inexpressible
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, check_names, dense, to_ours, to_theirs
+from bertzoo.core.config import nearest
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
-from bertzoo.core.schema import nearest
 from bertzoo.heads import NoHead, SentenceEmbedding, parameter_shapes
 
 CONFIG = "config.json"

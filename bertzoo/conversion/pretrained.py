@@ -8,8 +8,8 @@ import flax.traverse_util
 import jax.numpy as jnp
 import numpy as np
 
+from bertzoo.core.documents import show
 from bertzoo.core.errors import UserError
-from bertzoo.core.schema import show
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Compute
 

@@ -16,9 +16,9 @@ import numpy as np
 from bertzoo.conversion import tensors, tokenizers
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.conversion.rules import Tensors, dense, to_ours, to_theirs
-from bertzoo.core.documents import read_json
+from bertzoo.core.config import nearest
+from bertzoo.core.documents import read_json, show
 from bertzoo.core.errors import UserError
-from bertzoo.core.schema import nearest, show
 from bertzoo.heads import SentenceEmbedding, parameter_shapes
 
 MODULES = "modules.json"

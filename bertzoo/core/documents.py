@@ -19,8 +19,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
-from bertzoo.core.errors import UserError
-from bertzoo.core.schema import fits_bits, join, show
+from bertzoo.core.errors import UserError, shorten
 
 _NAMES = {dict: "an object", list: "a list", tuple: "a list", str: "text", NoneType: "null"}
 _NAMES |= {bool: "true or false", int: "an integer", float: "a number"}
@@ -133,3 +132,21 @@ def _reason(error: ValueError | RecursionError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8 text"
     return str(error)
+
+
+def fits_bits(value: Any, bits: int) -> bool:
+    """Return whether a value is a signed integer of at most `bits` bits, and not a boolean.
+
+    With bits = 64, the value fits an array's element; with bits = 1024, it can be converted to a float.
+    """
+    return type(value) is int and -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+
+
+def join(path: str, key: str) -> str:
+    """Return the dotted path of `key` in the table at `path`."""
+    return f"{path}.{key}" if path else key
+
+
+def show(value: Any) -> str:
+    """Return `value` as error messages show it."""
+    return str(value).lower() if isinstance(value, bool) else shorten(repr(value))

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
 
-from bertzoo.core import logs, schema
+from bertzoo.core import config, logs
 from bertzoo.core.errors import UserError
 
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ def declared_options(cls: type) -> Iterable[tuple[dataclasses.Field, Option, Any
     """Yield (field, option, type without None) for the fields of `cls` that are options of the command line."""
     for field in dataclasses.fields(cls):
         if (declared := field.metadata.get("option")) is not None:
-            types = [tp for tp in schema.members(schema.hints(cls)[field.name]) if tp is not type(None)]
+            types = [tp for tp in config.members(config.hints(cls)[field.name]) if tp is not type(None)]
             yield field, declared, str if str in types else types[0]
 
 

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
+from bertzoo.core.config import nearest
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option
-from bertzoo.core.schema import nearest
 
 Precision = Literal["fp32", "fp16", "int8-dynamic", "int8-static", "int8-weight", "int4-dynamic"]
 KeptHead = Literal["none", "masked", "replaced"]

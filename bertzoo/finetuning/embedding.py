@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from bertzoo.conversion import tensors
-from bertzoo.core import atomic, lock
+from bertzoo.core import atomic
 from bertzoo.core.config import plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location, resolve_name
@@ -421,7 +421,7 @@ def teacher_vectors(
     row = shape[1] * np.dtype(np.float16).itemsize  # bytes of a vector
     name = f"vectors-{_fingerprint(teacher, texts, longest, recipe.compute.dtype)[:16]}.f16"
     file, part = folder / name, folder / f"{name}.part"
-    with lock.wait_for(file):
+    with atomic.wait_for(file):
         size = file.stat().st_size if file.is_file() else None
         if size is not None and size != len(texts) * row:
             _LOG.warning(f"{file} is damaged, so its vectors are computed again")

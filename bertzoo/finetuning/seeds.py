@@ -13,12 +13,12 @@ import numpy as np
 
 from bertzoo.conversion.pretrained import Pretrained, inherited
 from bertzoo.core import atomic
+from bertzoo.core.config import divisors
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import METRICS, model_name
 from bertzoo.core.logs import LOGGER
 from bertzoo.core.paths import Location
-from bertzoo.core.schema import divisors
 from bertzoo.finetuning.kind import MODEL
 from bertzoo.finetuning.scoring import Evaluation, Figures, Split, SplitOutputs, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import config, schema
-from bertzoo.core.documents import DocumentError, fitting
+from bertzoo.core import config
+from bertzoo.core.documents import DocumentError, fitting, show
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.jobs.job import REFERENCE, VERBS, CommandJob, JobList, alpha_is_one
 from bertzoo.jobs.sweep import check_keys, check_settable, to_options
@@ -79,7 +79,7 @@ def _only(pipeline: JobList, tasks: Sequence[str]) -> JobList:
     known = {job.task for job in pipeline.jobs if job.task}
     for task in tasks:
         if task not in known:
-            raise ConfigError(f"--tasks={task} is not a task of the pipeline{schema.nearest(task, known)}")
+            raise ConfigError(f"--tasks={task} is not a task of the pipeline{config.nearest(task, known)}")
     if not tasks:
         return pipeline
     names = {job.name for job in pipeline.jobs if not job.task or job.task in tasks}
@@ -144,7 +144,7 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
     if "models" in form.words:
         raise ConfigError(f"{where}.tasks does not apply to {verb}, which reads several models. Remove tasks.")
     if not isinstance(tasks, Mapping) or not tasks:
-        shown = f"is missing, but {verb} needs it" if tasks is None else f"= {schema.show(tasks)} names no tasks"
+        shown = f"is missing, but {verb} needs it" if tasks is None else f"= {show(tasks)} names no tasks"
         raise ConfigError(f'{where}.tasks {shown}. Write tasks as a list such as ["cola", "rte"].')
     for task, values in tasks.items():
         if not _NAME.fullmatch(task):
@@ -173,7 +173,7 @@ def _linked(job: CommandJob, jobs: Sequence[CommandJob], inputs: Mapping[str, st
         names = [name] if name in inputs else [other.name for other in jobs if other.stage == name]
         if not names:
             stages = {other.stage for other in jobs}
-            raise ConfigError(f"{where} names {name}, no input and no earlier stage{schema.nearest(name, stages)}")
+            raise ConfigError(f"{where} names {name}, no input and no earlier stage{config.nearest(name, stages)}")
         if (of_task := f"{name}/{task}") in names:
             return of_task
         if len(names) > 1:

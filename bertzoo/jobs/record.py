@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertzoo.core import atomic, config, lock
+from bertzoo.core import atomic, config
 from bertzoo.core.documents import fitting, parse_toml, read_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import KINDS, METRICS
@@ -197,9 +197,9 @@ class JobRecord:
             raise UserError(f"--run_dir={self.path} is a file. Name a directory.")
         if self.path.exists():
             names = [path.name for path in self.path.iterdir()]
-            check_vacant(str(self.path), names, [self.file.name], [lock.NAME, LOGS])
+            check_vacant(str(self.path), names, [self.file.name], [atomic.NAME, LOGS])
         self.path.mkdir(parents=True, exist_ok=True)
-        with lock.hold(self.path / lock.NAME, str(self.path)):
+        with atomic.hold(self.path / atomic.NAME, str(self.path)):
             self.read()
             yield
 

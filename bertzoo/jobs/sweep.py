@@ -13,8 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bertzoo.core import config, schema
-from bertzoo.core.documents import DocumentError, fitting
+from bertzoo.core import config
+from bertzoo.core.documents import DocumentError, fitting, show
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import kind_of_files
 from bertzoo.jobs.job import TRAINING, CommandJob, JobList, alpha_is_one
@@ -79,7 +79,7 @@ def load_sweep(
     options = _override(options, grids, overrides)
     for task in tasks:
         if task not in grids:
-            raise ConfigError(f"--tasks={task} is not a task of the sweep{schema.nearest(task, grids)}")
+            raise ConfigError(f"--tasks={task} is not a task of the sweep{config.nearest(task, grids)}")
     points = []
     for task in (task for task in grids if not tasks or task in tasks):
         grid = grids[task]
@@ -144,7 +144,7 @@ def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
     grids = {task: dict(grid) for task in tasks}
     for task, lists in table.get("tasks", {}).items():
         if task not in tasks:
-            raise ConfigError(f"[tasks.{task}] does not name a task in sweep.tasks{schema.nearest(task, tasks)}")
+            raise ConfigError(f"[tasks.{task}] does not name a task in sweep.tasks{config.nearest(task, tasks)}")
         grids[task] |= _lists(f"tasks.{task}", lists)
     return base, options, grids
 
@@ -154,9 +154,7 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     for key, values in config.leaves(table, ""):
         check_settable(f"{where}.{key}", key, OWN)
         if not isinstance(values, list) or not values:
-            raise ConfigError(
-                f"{where}.{key} = {schema.show(values)} is not a list of values. Write a list such as [1, 2]."
-            )
+            raise ConfigError(f"{where}.{key} = {show(values)} is not a list of values. Write a list such as [1, 2].")
         lists[key] = tuple(text for _, text in config.as_options({str(i): value for i, value in enumerate(values)}))
         if len(set(lists[key])) < len(values):
             raise ConfigError(f"{where}.{key} = {values} has a value twice. Remove one.")
@@ -198,7 +196,7 @@ def check_keys(where: str, table: Iterable[str], known: Collection[str]) -> None
     """Raise ConfigError, naming `where`, for a key of `table` that is not in `known`."""
     for key in table:
         if key not in known:
-            raise ConfigError(f"unknown {where}{key}{schema.nearest(key, known)}")
+            raise ConfigError(f"unknown {where}{key}{config.nearest(key, known)}")
 
 
 def check_settable(where: str, key: str, own: Collection[str]) -> None:

@@ -7,8 +7,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertzoo.core.config import divisors
 from bertzoo.core.errors import ConfigError
-from bertzoo.core.schema import divisors
 from bertzoo.models.bert import Bert
 from bertzoo.models.compute import Compute
 from bertzoo.models.electra import Electra

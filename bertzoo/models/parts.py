@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bertzoo.core.config import divisors
 from bertzoo.core.errors import ConfigError
-from bertzoo.core.schema import divisors
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
 from bertzoo.nn import (
     Dense,

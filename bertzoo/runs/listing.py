@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from bertzoo.core import kinds, lock
+from bertzoo.core import atomic, kinds
 from bertzoo.core.documents import fitting, parse_toml
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
@@ -97,5 +97,5 @@ def _state(run: Path | None, kind: kinds.Kind, ends: list[Line], seen: float) ->
     if run is None:
         running = end is None and time.time() - seen < QUIET
     else:
-        running = end != "finished" and lock.is_held(run / lock.NAME)
+        running = end != "finished" and atomic.is_held(run / atomic.NAME)
     return "running" if running else end or "interrupted"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bertzoo.conversion import huggingface, sentence_modules, tensorflow1, variables
 from bertzoo.conversion.tokenizers import VOCABULARY
-from bertzoo.core import atomic, lock, paths
+from bertzoo.core import atomic, paths
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.kinds import CONFIG, kind_of
@@ -52,7 +52,7 @@ def local_copy(url: str) -> Iterator[ModelCopy]:
     folder, inside, tree = _find(url)
     home = paths.cache_folder("models") / _digest(url)
     directory = home / _digest(tree)
-    with lock.wait_for(home):
+    with atomic.wait_for(home):
         files = {directory / path: size for path, (size, _) in tree.items()}
         if all(file.is_file() and file.stat().st_size == size for file, size in files.items()):
             _LOG.info(f"{url} is unchanged; using its copy in {directory}")

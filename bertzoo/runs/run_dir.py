@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from bertzoo.core import atomic, config, lock
+from bertzoo.core import atomic, config
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.kinds import CONFIG, METRICS, config_class
 from bertzoo.core.paths import Location, check_vacant, is_url, on_disk, place, resolve_name, run_directory
@@ -48,7 +48,7 @@ FIXED = (
 ORIGINS = ("from", "teacher")  # keys of run.json for the models a run is made from: path and parameter hash
 _MARK = ".processes-"  # prefix of files that prove to all processes that they share a directory
 # Entries of a run that ended before it wrote its config.
-_LEFTOVERS = (lock.NAME, "corpus", "plans", "programs", TRACKERS, "wandb")
+_LEFTOVERS = (atomic.NAME, "corpus", "plans", "programs", TRACKERS, "wandb")
 _PATIENCE = 90  # seconds until a network file system shows a new file or releases a lost host's lock
 
 
@@ -265,9 +265,9 @@ class RunDirectory:
             folder = self.bucket.folder
             check_vacant(folder.url, folder.file_sizes(), [CONFIG, OWNER], _LEFTOVERS)
         absent = [path for path in (home, *home.parents) if not path.exists()]
-        file = home / lock.NAME
+        file = home / atomic.NAME
         # In a run of several processes, a lost one may still be ending.
-        with lock.hold(file, self.name, patience=1 if hosts.alone() else _PATIENCE):
+        with atomic.hold(file, self.name, patience=1 if hosts.alone() else _PATIENCE):
             try:
                 yield
             except BaseException:

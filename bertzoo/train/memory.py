@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from bertzoo.core.config import divisors
 from bertzoo.core.errors import OutOfMemory
 from bertzoo.core.memory import machine_memory
-from bertzoo.core.schema import divisors
 from bertzoo.nn import liveness
 from bertzoo.train import sharding
 

@@ -14,7 +14,7 @@ from typing import Any
 import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.core import errors
-from bertzoo.core.schema import paths_by_name
+from bertzoo.core.config import paths_by_name
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "options.json"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from messages import mentioning
 
-from bertzoo.core import atomic, lock, tables
+from bertzoo.core import atomic, tables
 from bertzoo.core.errors import UserError
 
 
@@ -53,11 +53,11 @@ def test_a_link_that_appears_at_the_temporary_name_is_not_followed(
 @pytest.mark.parametrize("target", ["thesis", "nothing"])
 def test_a_link_with_the_name_of_a_lock_is_not_followed(target: str, tmp_path: Path) -> None:
     (tmp_path / "thesis").write_text("mine")
-    link = tmp_path / f"a{lock.NAME}"
+    link = tmp_path / f"a{atomic.NAME}"
     link.symlink_to(target)
     with pytest.raises(UserError, match=mentioning(link)):
-        lock.hold(link, "a run")
-    with pytest.raises(UserError, match=mentioning(link)), lock.wait_for(tmp_path / "a"):
+        atomic.hold(link, "a run")
+    with pytest.raises(UserError, match=mentioning(link)), atomic.wait_for(tmp_path / "a"):
         pass
     assert (tmp_path / "thesis").read_text() == "mine" and {*tmp_path.iterdir()} == {tmp_path / "thesis", link}
 

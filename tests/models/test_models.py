@@ -15,8 +15,8 @@ from messages import mentioning
 from tiers import quick
 from zoo import batch_of, drawn
 
+from bertzoo.core.config import divisors
 from bertzoo.core.errors import ConfigError
-from bertzoo.core.schema import divisors
 from bertzoo.models import (
     Albert,
     Bert,

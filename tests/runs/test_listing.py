@@ -12,7 +12,7 @@ import pytest
 from tiny import records
 
 from bertzoo.cli.main import main
-from bertzoo.core import lock
+from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 from bertzoo.runs.listing import QUIET, list_runs
 
@@ -47,7 +47,7 @@ def test_the_last_event_is_the_state(lines, state, tmp_path):
     write(tmp_path / "a" / "run", *lines)
     (found,) = list_runs(str(tmp_path))
     assert (found.name, found.kind, found.state, found.steps) == ("a/run", "pretrain", state, 30)
-    held = lock.hold(tmp_path / "a" / "run" / lock.NAME, "run")
+    held = atomic.hold(tmp_path / "a" / "run" / atomic.NAME, "run")
     assert list_runs(str(tmp_path))[0].state == ("finished" if state == "finished" else "running")
     held.close()
     assert list_runs(str(tmp_path))[0].state == state
@@ -134,7 +134,7 @@ def test_alerts_name_the_runs_that_need_a_person(tmp_path, capsys):
     for name in ("config.toml", "metrics.jsonl"):
         os.utime(runs[1] / name, (1e9, 1e9))
     words = ["runs", str(tmp_path), "--stalled=10"]
-    held = [lock.hold(run / lock.NAME, "run") for run in runs]
+    held = [atomic.hold(run / atomic.NAME, "run") for run in runs]
     assert main([*words, "--json"]) == 1
     found = {run["name"]: run["alert"] for run in json.loads(capsys.readouterr().out)}
     assert found == {"good": None, "quiet": "stalled", "ended": None}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from messages import mentioning, undocumented
 
-from bertzoo.core import config, lock
+from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
@@ -97,7 +97,7 @@ def test_a_removed_lock_file_does_not_lock(tmp_path, monkeypatch):
             gone.append(os.fstat(file.fileno()).st_ino)
             (tmp_path / ".lock").rename(tmp_path / "old")
 
-    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
     with RunDirectory(tmp_path).locked():
         assert (tmp_path / ".lock").stat().st_ino != gone[0]
         with pytest.raises(UserError, match=mentioning(tmp_path)), RunDirectory(tmp_path).locked():
@@ -108,14 +108,14 @@ def test_a_file_system_without_locks_raises(tmp_path, monkeypatch):
     def flock(file, how: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    monkeypatch.setattr(atomic.fcntl, "flock", flock)
     message = mentioning(tmp_path, os.strerror(errno.ENOSYS))
     with pytest.raises(UserError, match=message), RunDirectory(tmp_path).locked():
         pass
 
 
 def test_a_lock_file_that_keeps_being_replaced_locks_in_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock.os.path, "samestat", lambda one, other: False)
+    monkeypatch.setattr(atomic.os.path, "samestat", lambda one, other: False)
     run, message = RunDirectory(tmp_path), mentioning(tmp_path)
     with run.locked(), pytest.raises(UserError, match=message), RunDirectory(tmp_path).locked():
         pass

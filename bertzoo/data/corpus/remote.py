@@ -11,7 +11,7 @@ import json
 import logging
 from pathlib import Path
 
-from bertzoo.core import atomic, lock, paths
+from bertzoo.core import atomic, paths
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
 from bertzoo.data.corpus.manifest import NAME, SETTINGS, Manifest, check_same_settings, parse_manifest
@@ -50,7 +50,7 @@ def open_remote_corpus(url: str) -> Corpus:
     folder = RemoteFolder.at(url)
     manifest = read_remote_manifest(folder)
     directory = paths.cache_folder("corpora") / manifest.hash
-    with lock.wait_for(directory):
+    with atomic.wait_for(directory):
         if (directory / NAME).is_file():
             try:
                 return Corpus.open(directory, url)

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue] (compiled, without stubs)
 
-from bertzoo.core import atomic, lock
+from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.core.remote import RemoteFolder, scratch_directory
 from bertzoo.data.corpus import remote, shard
@@ -128,7 +128,7 @@ def tokenize_to_url(
     if (manifest := remote.claim(folder, settings)) is not None:
         return manifest
     directory = scratch_directory("tokenising", folder.url, settings)
-    with lock.wait_for(directory):
+    with atomic.wait_for(directory):
         corpus = tokenize(data, directory, workers=workers, progress=progress, vocabulary=vocabulary)
         remote.upload(corpus, folder)
         shutil.rmtree(directory)
