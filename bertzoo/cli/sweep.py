@@ -76,8 +76,7 @@ class SweepFlags(JobFlags):
 
 def load(options: SweepFlags) -> "tuple[JobList, Chooser | None]":
     """Return the points of a sweep, and what chooses among such points, if anything."""
-    from bertzoo.jobs.halving import Budget, Halving
-    from bertzoo.jobs.study import Study
+    from bertzoo.jobs.search import Budget, Halving, Study
     from bertzoo.jobs.sweep import load_sweep
 
     if options.trials and options.random:
@@ -123,7 +122,7 @@ def main(options: SweepFlags) -> int:
             print(line)
         say(f"all points: {progress.table_file(record)}")
         if options.budget_ms is not None:
-            from bertzoo.jobs.front import write_front
+            from bertzoo.jobs.search import write_front
 
             for path in write_front(record, options.budget_ms):
                 say(f"wrote {path}")

@@ -20,7 +20,7 @@ from bertzoo.core.kinds import kind_of_files
 from bertzoo.jobs.job import TRAINING, CommandJob, JobList, alpha_is_one
 
 if TYPE_CHECKING:
-    from bertzoo.jobs.study import Study
+    from bertzoo.jobs.search import Study
 
 FOLDER = "sweeps"  # folder of sweeps in the shipped configs
 KEYS = {

@@ -14,8 +14,8 @@ from messages import mentions
 from place import table
 
 from bertzoo.core import config
-from bertzoo.jobs.front import fronts, ranked, scored
 from bertzoo.jobs.job import CommandJob
+from bertzoo.jobs.search import fronts, ranked, scored
 from bertzoo.pruning.latency import LatencyTable, common
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.experiments import build_experiment

@@ -16,7 +16,7 @@ from messages import mentions
 from place import PIPELINE, STAND_IN, STEPS, Place, until
 
 from bertzoo.cli import main as cli
-from bertzoo.jobs import check, local
+from bertzoo.jobs import local, run
 
 
 def recorded() -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_another_pipeline_does_not_take_the_directory(place: Place) -> None:
 
 
 def test_disk_space_that_a_stopped_step_has_taken_counts_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    monkeypatch.setattr(run.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
     _, err = place.run("--only=base", code=2)
     assert mentions(err, "free space") and place.calls() == []
     Path("run/stages/base").mkdir(parents=True)

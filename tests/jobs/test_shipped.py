@@ -14,10 +14,10 @@ from bertzoo.cli import main as cli
 from bertzoo.cli.support.jobs import CommandLines
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.jobs import check
 from bertzoo.jobs import pipeline as recipe
-from bertzoo.jobs.check import Checks
+from bertzoo.jobs import run
 from bertzoo.jobs.record import JobRecord
+from bertzoo.jobs.run import Checks
 from bertzoo.runs.configs import Pretrain
 
 SIZES = {"batch_size": "4096", "max_predictions": "77"}
@@ -57,7 +57,7 @@ def row(task: str, head: str | None, label: str) -> str:
 def test_a_shipped_pipeline_passes_its_checks(
     name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check.shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**15))
+    monkeypatch.setattr(run.shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**15))
     here = {"text": data / "text.txt", "glue": data, "squad": data, "labels": data}
     known = recipe.load_pipeline(name, [(f"inputs.{key}", "x") for key in inputs(name)]).inputs
     overrides = [(f"inputs.{key}", str(here[key])) for key in known if key in here]

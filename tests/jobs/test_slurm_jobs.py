@@ -12,7 +12,7 @@ import pytest
 from messages import mentions
 
 from bertzoo.cli import sweep as command
-from bertzoo.jobs import slurm
+from bertzoo.jobs import run
 from bertzoo.jobs.job import CommandJob
 from bertzoo.jobs.sweep import load_sweep
 
@@ -83,6 +83,6 @@ def test_options_of_slurm_need_slurm(sweeps: Any, monkeypatch: pytest.MonkeyPatc
     for more in ((), ("--list",)):
         _, err = sweeps.sweep("--from=m", "--srun=--partition=gpu", *more, code=2)
         assert mentions(err, "--srun=--partition=gpu", "--executor=slurm")
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
+    monkeypatch.setattr(run.shutil, "which", lambda name: None)
     _, err = sweeps.sweep(*SLURM, code=2)
     assert mentions(err, "--executor=slurm", "srun") and sweeps.started() == [] and not Path("runs").exists()

@@ -10,10 +10,9 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
 if TYPE_CHECKING:
-    from bertzoo.jobs.check import PlannedRun
     from bertzoo.jobs.job import CommandJob
     from bertzoo.jobs.record import JobRecord
-    from bertzoo.jobs.run import Chooser
+    from bertzoo.jobs.run import Chooser, PlannedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,7 @@ class CommandLines:
         from bertzoo.api.arguments import recipe_of
         from bertzoo.api.corpus import data_of
         from bertzoo.cli import main as cli
-        from bertzoo.jobs.check import PlannedRun
+        from bertzoo.jobs.run import PlannedRun
 
         verb, options = cli.parse(words)
         if options is None:
@@ -124,9 +123,8 @@ def run_list(
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # the jobs' processes need the devices
-    from bertzoo.jobs import local, slurm
-    from bertzoo.jobs.check import Checks
-    from bertzoo.jobs.run import Execution, run_jobs
+    from bertzoo.jobs import local, run
+    from bertzoo.jobs.run import Checks, Execution, run_jobs
 
     if options.executor == "local":
         local.check_machine(options.processes, options.cores, options.memory)
@@ -139,8 +137,8 @@ def run_list(
         srun = [f"--cpus-per-task={options.cores}"] * (options.cores is not None)
         srun += [f"--mem={1000 * (options.memory or 0):.0f}M"] * (options.memory is not None)
         srun += options.srun or ()
-        slurm.srun_command("", srun)  # raises an error without srun
-        queued = options.processes or (slurm.QUEUED_BY_STUDY if chooser else slurm.QUEUED)
+        run.srun_command("", srun)  # raises an error without srun
+        queued = options.processes or (run.QUEUED_BY_STUDY if chooser else run.QUEUED)
         execution = Execution(environments=[{}] * queued, launcher=launcher, srun=srun)
     else:
         environments = local.device_environments(options.processes, options.cores)
