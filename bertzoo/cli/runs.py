@@ -40,7 +40,7 @@ class RunsFlags:
 def main(options: RunsFlags) -> int:
     """Print a line for each run."""
     from bertzoo.core.tables import aligned
-    from bertzoo.runs.listing import list_runs
+    from bertzoo.runs.report import list_runs
     from bertzoo.train.progress import duration
 
     runs, now = list_runs(options.folder), time.time()

@@ -11,7 +11,7 @@ import zoo
 from bertzoo.conversion import heads, huggingface, sentence_modules
 from bertzoo.heads import NoHead, SentenceEmbedding
 from bertzoo.models import Bert
-from bertzoo.runs import load_model, remote_model
+from bertzoo.runs import load_model
 
 BERT = Bert(**zoo.SIZES, layers=1, heads=4, feed_forward_size=20)
 HEAD = SentenceEmbedding(pooling="weighted_mean", projection=14, activation="tanh", sizes=(4, 8))
@@ -92,6 +92,6 @@ def test_files_that_are_copied_from_a_url() -> None:
     names += ["1_Pooling/config.json", "2_Dense/config.json", "2_Dense/pytorch_model.bin", "2_Dense/a/b.json"]
     tree = dict.fromkeys(names, (1, ""))
     kept = {"modules.json", "config.json", "model.safetensors", "1_Pooling/config.json", "2_Dense/config.json"}
-    assert remote_model._select(tree, None).keys() == kept | {"2_Dense/pytorch_model.bin"}
+    assert load_model._select(tree, None).keys() == kept | {"2_Dense/pytorch_model.bin"}
     del tree["modules.json"]
-    assert remote_model._select(tree, None).keys() == {"config.json", "model.safetensors"}
+    assert load_model._select(tree, None).keys() == {"config.json", "model.safetensors"}

@@ -19,7 +19,7 @@ from messages import mentions
 
 from bertzoo.cli.main import main
 from bertzoo.runs import load_model
-from bertzoo.runs.listing import list_runs
+from bertzoo.runs.report import list_runs
 from bertzoo.train import checkpoint, contents
 from bertzoo.train.state import named
 

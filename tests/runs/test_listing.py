@@ -14,7 +14,7 @@ from tiny import records
 from bertzoo.cli.main import main
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
-from bertzoo.runs.listing import QUIET, list_runs
+from bertzoo.runs.report import QUIET, list_runs
 
 
 def write(run: Path, *lines: dict, config: str = 'kind = "pretrain"\n[[stages]]\nsteps = 30\n') -> Path:
