@@ -48,7 +48,7 @@ def teacher_parameters(shapes: Any) -> Any:
     """Random parameters of the teacher, of these shapes and mapped from a file, as a run holds them on CPUs."""
     import jax
 
-    from bertzoo.runs import transfer
+    from bertzoo.runs import warm_start
     from bertzoo.train.state import name_of
 
     most = max(leaf.size for leaf in jax.tree.leaves(shapes))
@@ -56,7 +56,7 @@ def teacher_parameters(shapes: Any) -> Any:
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         array = values[: leaf.size].reshape(leaf.shape) + np.float32(name_of(path[-1:]) == "scale")
-        mapped = transfer.map_array(array.astype(leaf.dtype), file)
+        mapped = warm_start.map_array(array.astype(leaf.dtype), file)
         return jax.make_array_from_callback(leaf.shape, leaf.sharding, mapped.__getitem__)
 
     with tempfile.TemporaryFile() as file:

@@ -96,7 +96,7 @@ def pretrain(options: PretrainOptions) -> Run:
 @takes(TransferOptions, prints=True)
 def transfer(options: TransferOptions) -> Run:
     """Train a student with a teacher, or resume, as `bertzoo transfer` does."""
-    from bertzoo.runs.transfer import transfer as train
+    from bertzoo.runs.pretrain import transfer as train
 
     return Run(options.run_dir, train(recipe_of(options), options.run_dir, options.teacher, execution(options)))
 

@@ -30,7 +30,7 @@ def main(options: TransferFlags) -> int:
     """Train the student to the end, as the only process or one of several."""
 
     def train(recipe: Any, execution: Any) -> str:
-        from bertzoo.runs.transfer import transfer
+        from bertzoo.runs.pretrain import transfer
 
         step = transfer(recipe, options.run_dir, options.teacher, execution)
         return training.finished(step, options.run_dir)

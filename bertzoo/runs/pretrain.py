@@ -1,7 +1,7 @@
-"""Pretrain a model from its config to the last step."""
+"""Pretrain a model, or train a student on its teacher (MobileBERT, Sun et al. 2020, §3.6), from config to last step."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,11 +11,13 @@ from bertzoo.core.paths import Location
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.models import Model
 from bertzoo.runs import load_model, training, warm_start
-from bertzoo.runs.configs import Pretrain
+from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.experiments import RunBatches, build_experiment
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.runs.training import AnyRecipe
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding
+from bertzoo.train.experiment import Experiment
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,6 +36,53 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         # Check before creating the directory; a run with a checkpoint does not read its origin again.
         if hosts.share("the newest checkpoint", run.latest) is None:
             training.check_model(origin)
+    return _run(recipe, run, options, lambda recipe, _: _start(run, recipe, origin), origin)
+
+
+def transfer(recipe: Transfer, run_dir: str | Path, teacher: Location | None, options: training.Options) -> int:
+    """Train a student on its teacher, or resume such a run, and return the number of steps done.
+
+    First the layers' outputs are matched, in one stage for each layer (progressive), in one stage for all (joint), or
+    together with the distillation (auxiliary). The stages of the distillation follow. In a run of several processes,
+    every process calls this function.
+
+    teacher: path or URL of the teacher. None stands for the teacher in the run.json of a resumed run.
+    Raises UserError if the config does not fit the run, teacher, corpus or devices, and Stopped after a signal.
+    """
+    run = RunDirectory(run_dir)
+
+    def find() -> tuple[str, dict | None]:
+        if begun := run.latest() is not None:
+            run.fetch()
+        return run.model_path("teacher", teacher, begun)
+
+    path, record = hosts.share("the teacher", find)
+    training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
+    training.check_model(path)
+
+    def begin(recipe: Transfer, built: Experiment) -> tuple[WarmStart, Tokenizer]:
+        """Read the teacher's parameters, which stay fixed, and those outside the layers that the student copies."""
+        start = warm_start.read_teacher(path, recipe, built, run.path)
+        run.check_same_model("teacher", record, start.record)
+        training.check_same_everywhere(start.record, "the teacher's parameters", path)
+        for line in start.report if not record else ():
+            _LOG.info(line)
+        return start, start.tokenizer
+
+    return _run(recipe, run, options, begin)
+
+
+def _run(
+    recipe: AnyRecipe,
+    run: RunDirectory,
+    options: training.Options,
+    begin: Callable[[AnyRecipe, Experiment], tuple[WarmStart | None, Tokenizer | None]],
+    origin: Location | None = None,
+) -> int:
+    """Train a run to the end, and return the number of steps done.
+
+    begin: reads the parameters and the tokenizer that the run takes from another model. origin: that of a new run.
+    """
     with run.shared(), ExitStack() as stack:
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
         #    Before anything compiles, choose the folder of compiled programs.
@@ -41,17 +90,18 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         training.prepare(recipe.run, run)
         # 2. The config: choose the microbatches that it leaves open, and check it against the run's own.
         recipe = training.complete(recipe, run, mesh, origin)
-        # 3. The model, the objective and the optimiser of each stage.
+        # 3. The model, or student and teacher, and the loss and the optimiser of each stage. In a transfer, a stage of
+        #    the layer transfer compares its layers' outputs and attention maps, a distillation compares predictions.
         built = build_experiment(recipe, mesh)
         training.check_experiment(built, recipe.compute, run)
-        # 4. The initial parameters and the tokenizer, if another model provides them.
-        start, vocabulary = _start(run, recipe, origin)
+        # 4. The initial parameters, a teacher's parameters and the tokenizer, if another model provides them.
+        start, vocabulary = begin(recipe, built)
         # 5. The trackers, whose login may fail. Then the text: tokenise it unless this was done before, and cut it into
         #    rows.
         trackers = training.start_trackers(recipe, run, stack)
         corpus = training.open_corpus(recipe, run, vocabulary, options)
         batches = RunBatches(recipe, corpus, run.plans)
-        # 6. Restore the newest checkpoint or draw the parameters, and train stage after stage.
+        # 6. Restore the newest checkpoint or draw the other parameters, and train stage after stage.
         return training.train(recipe, built, batches, run, trackers, start)
 
 

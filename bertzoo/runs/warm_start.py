@@ -1,14 +1,19 @@
-"""Start a run from another model's parameters and tokenizer.
+"""Start a run from another model's parameters and tokenizer, or a student from its teacher's.
 
-The embedding and the encoder are copied whole. A head is copied if the run's objective has the same head; otherwise
-it is drawn from the seed.
+The embedding and the encoder of an initial model are copied whole. A head is copied if the run's objective has the same
+head; otherwise it is drawn from the seed.
 """
 
+import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Literal
+from pathlib import Path
+from typing import IO, Any, Literal
 
+import flax.traverse_util
+import jax
 import numpy as np
 
 from bertzoo.conversion import tensors
@@ -20,9 +25,12 @@ from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Model
-from bertzoo.runs import load_model
-from bertzoo.runs.configs import Pretrain
-from bertzoo.train.state import shapes_of
+from bertzoo.models.generator import generator_config
+from bertzoo.models.partial import stack
+from bertzoo.runs import experiments, load_model
+from bertzoo.runs.configs import Pretrain, Transfer
+from bertzoo.train.experiment import Experiment
+from bertzoo.train.state import name_of, named, shapes_of
 
 BACKBONE = ("embedding", "encoder")
 # Fields of a model config that may differ: outside training, they change no output of a row without padding.
@@ -177,3 +185,128 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
 def _modules(names: Iterable[str]) -> dict[str, set[str]]:
     """Return {module: parameter paths}; the module is the first part of a path."""
     return {module: set(group) for module, group in groupby(sorted(names), lambda name: name.split("/")[0])}
+
+
+def read_teacher(path: Location, recipe: Transfer, built: Experiment, folder: Path | None = None) -> WarmStart:
+    """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's own parameters.
+
+    folder: directory of the file that holds the teacher's parameters on CPUs (`map_array`); None: that of temporary
+    files. Raises UserError if `path` is no model or not the config's teacher, or lacks parameters that are read.
+    """
+    source = replace(load_model.read_model(path), origin=str(path))
+    changed = check_same_model(source, recipe.teacher, "teacher")
+    if source.source.get("format") == "run":
+        objective: Any = recipe.teacher_objective
+        for key, there, here in (
+            ("kind", source.head.kind, objective.kind),
+            ("sentence", source.source["sentence"], objective.sentence),
+        ):
+            if there != here:
+                raise ConfigError(
+                    f'{source.origin} was trained with objective.{key} = "{there}", but teacher_objective.{key} = '
+                    f'"{here}". Set it to "{there}", or use another teacher.'
+                )
+    tokenizer, unverified = match_tokenizer(source, recipe.data)
+    params, copied = _copied(source, recipe, shapes_of(built.setups[-1].objective))
+    return WarmStart(
+        key="teacher",
+        frozen=_frozen(source, recipe, built, folder),
+        params=params,
+        tokenizer=tokenizer,
+        record={key: value for key, value in origin_record(source, path).items() if key != "step"},
+        report=[*copied, *changed, *unverified],
+    )
+
+
+def map_array(array: np.ndarray, file: IO[bytes]) -> np.ndarray:
+    """Append an array to a file, and return it mapped into memory from there.
+
+    On CPUs, JAX computes with mapped arrays in place. A page that no step reads takes no memory, so a stage of
+    progressive transfer holds only those of the teacher's layers that it runs.
+    """
+    end = file.seek(0, os.SEEK_END)
+    start = file.seek(end + -end % 64)  # on CPUs, JAX copies arrays that start elsewhere
+    file.write(array.tobytes())
+    file.flush()
+    return np.memmap(file, array.dtype, "r", start, array.shape)
+
+
+def _frozen(source: Pretrained, recipe: Transfer, built: Experiment, folder: Path | None) -> Any:
+    """Return the teacher's parameters with the dtypes and shardings of `built.frozen_shapes`."""
+    objective: Any = built.setups[-1].objective
+    teacher, placed = objective.teacher, built.frozen_shapes
+    stacked = experiments.stacks_teacher(built.mesh)
+    sources = {"model": (teacher.model, source)}
+    if teacher.generator is not None:
+        sources["generator"] = (teacher.generator, _generator(source, recipe))
+    params = {}
+    for name, (model, part) in sources.items():
+        modules = {path.split("/")[0] for path in named(placed[name])}
+        if missing := sorted(modules - {path.split("/")[0] for path in part.params}):
+            raise ConfigError(
+                f"{source.origin} has no {missing[0]}, but the student learns the teacher's distribution over masked "
+                f"tokens. Use a teacher with {missing[0]}, or set knowledge.ground_truth = 1.0."
+            )
+        arrays = {path: array for path, array in part.params.items() if path.split("/")[0] in modules}
+        nested = flax.traverse_util.unflatten_dict(arrays, sep="/")
+        params[name] = stack(nested, model.encoder.layers) if stacked else nested  # type: ignore[attr-defined]
+
+    def place(path: tuple, place: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
+        if array.shape != place.shape:
+            raise ConfigError(
+                f"{source.origin} does not fit [teacher]: {name_of(path)} has shape {array.shape} there, but the "
+                f"config makes it {place.shape}. Correct [teacher] or use another teacher."
+            )
+        array = array.astype(place.dtype)
+        if not stacked:
+            array = map_array(array, file)
+        return jax.make_array_from_callback(array.shape, place.sharding, array.__getitem__)
+
+    with tempfile.TemporaryFile(dir=folder) as file:  # has no name, and ends with the process
+        return jax.tree.map_with_path(place, placed, params)
+
+
+def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
+    """Return the generator of an ELECTRA teacher; raises ConfigError if it is missing or does not fit the config."""
+    configured: Any = recipe.teacher_objective
+    generator = source.generator
+    if generator is None:
+        raise ConfigError(
+            f"{source.origin} has no generator, from which the student learns with teacher_objective.kind = "
+            f'"{configured.kind}" and knowledge.ground_truth = {recipe.knowledge.ground_truth}. Name the run that '
+            "trained the teacher, or set knowledge.ground_truth = 1.0."
+        )
+    expected = generator_config(recipe.teacher, configured.generator_width)
+    lines = [line for line in config.difference(generator.model, expected) if line.split(": ")[0] not in FREE]
+    if lines:
+        raise ConfigError(
+            f"the generator of {source.origin} does not fit teacher_objective.generator_width = "
+            f"{configured.generator_width}: {'; '.join(lines)}. Set the width that it was trained with."
+        )
+    return generator
+
+
+def _copied(
+    source: Pretrained, recipe: Transfer, shapes: Mapping[str, jax.ShapeDtypeStruct]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return {path: array} of the parameters that the student copies from the teacher, and lines for the user.
+
+    shapes: the student's parameters by path.
+    """
+    sentence = source.source.get("sentence", recipe.objective.sentence)  # if unknown, assume the same
+    copied = [
+        name
+        for name in experiments.copied_names(recipe)
+        if name in source.params and not (name.startswith("sentence_head/") and sentence != recipe.objective.sentence)
+    ]
+    params = {name: source.params[name] for name in copied}
+    outside = [name for name in shapes if not name.startswith(experiments.ENCODER)]
+    fresh = [name for name in outside if name not in params and not name.startswith("projections/")]
+    lines = [f"copied from the teacher: {_owners(copied)}"] if copied else ["nothing is copied from the teacher"]
+    if fresh:
+        lines.append(f"starting fresh outside the layers: {_owners(fresh)}")
+    return params, lines
+
+
+def _owners(names: list[str]) -> str:
+    return ", ".join(dict.fromkeys(name.rsplit("/", 1)[0] for name in names))

@@ -24,7 +24,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.heads import NoHead
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Replaced
-from bertzoo.runs import experiments, load_model, transfer
+from bertzoo.runs import experiments, load_model, warm_start
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, batch_shapes
 from bertzoo.runs.warm_start import WarmStart
@@ -44,7 +44,7 @@ MESH = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
 
 def read(path: Path, recipe: Transfer) -> WarmStart:
     """The teacher at a path, on one device."""
-    return transfer.read_teacher(path, recipe, experiments.build_experiment(recipe, MESH))
+    return warm_start.read_teacher(path, recipe, experiments.build_experiment(recipe, MESH))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_head_for_another_sentence_task_is_not_copied(sentence, tiny_corpus):
         origin="a teacher",
         source={"sentence": sentence},
     )
-    copied, heads = set(transfer._copied(source, recipe, shapes)[0]), {"sentence_head/kernel", "sentence_head/bias"}
+    copied, heads = set(warm_start._copied(source, recipe, shapes)[0]), {"sentence_head/kernel", "sentence_head/bias"}
     assert copied | heads == set(experiments.copied_names(recipe))
     assert copied & heads == (heads if sentence == recipe.objective.sentence else set())
 
@@ -197,7 +197,7 @@ def test_a_run_of_every_pair(name, tiny_corpus, teachers, tmp_path, capsys):
 def test_jax_computes_with_mapped_parameters_in_place(dtype: str, tmp_path: Path) -> None:
     arrays = [np.arange(size).astype(jax.numpy.dtype(dtype)) for size in (3, 5000, 7)]
     with (tmp_path / "teacher").open("w+b") as file:
-        mapped = [transfer.map_array(array, file) for array in arrays]
+        mapped = [warm_start.map_array(array, file) for array in arrays]
     assert all(map(np.array_equal, mapped, arrays))
     placed = [jax.device_put(array, MESH.devices.flat[0]) for array in mapped]
     assert [array.unsafe_buffer_pointer() for array in placed] == [array.ctypes.data for array in mapped]

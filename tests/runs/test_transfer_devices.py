@@ -10,7 +10,7 @@ import pytest
 import zoo
 from test_devices import assert_equal_parameters
 
-from bertzoo.runs import experiments, transfer, warm_start
+from bertzoo.runs import experiments, warm_start
 from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train import loop, sharding
 from bertzoo.train.state import named
@@ -43,7 +43,7 @@ def taught(tiny_corpus, tmp_path_factory):
             written[key] = pairs.write_teacher(recipe, folder / key, tiny_corpus)
         devices = sharding.make_mesh(recipe.mesh, jax.devices()[: np.prod(sizes)])
         built = experiments.build_experiment(recipe, devices)
-        return recipe, devices, transfer.read_teacher(written[key], recipe, built)
+        return recipe, devices, warm_start.read_teacher(written[key], recipe, built)
 
     return read
 
