@@ -36,7 +36,7 @@ from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.logs import shown
 from bertzoo.core.memory import keep_freed_memory
 from bertzoo.core.version import __version__
-from bertzoo.train import supervisor
+from bertzoo.train import signals
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 
 # Errors of a wrong path, not of a full disk or a broken machine.
@@ -62,8 +62,8 @@ def entry() -> NoReturn:
     if sys.argv[1:2] and sys.argv[1] in _WITH_JAX:
         keep_freed_memory()
     code = main(sys.argv[1:])
-    if supervisor.is_child() and code:
-        supervisor.exit_child(code)
+    if signals.is_child() and code:
+        signals.exit_child(code)
     sys.exit(code)
 
 

@@ -39,7 +39,7 @@ from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.rows import Rows, Slot, padded, plan_batches
 from bertzoo.tasks.task import Example, SplitExamples
-from bertzoo.train.objective import Objective
+from bertzoo.train.step import Objective
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel

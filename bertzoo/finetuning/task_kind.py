@@ -20,7 +20,7 @@ from bertzoo.finetuning.settings import APPLIES, Finetune
 from bertzoo.heads import KINDS, HeadConfig
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example, SplitExamples
-from bertzoo.train.objective import Objective
+from bertzoo.train.step import Objective
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel

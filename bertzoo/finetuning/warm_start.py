@@ -17,7 +17,7 @@ from bertzoo.heads import SentenceEmbedding
 from bertzoo.runs import load_model
 from bertzoo.runs.warm_start import BACKBONE, match_parameters, origin_record
 from bertzoo.train import state
-from bertzoo.train.objective import Objective
+from bertzoo.train.step import Objective
 
 WORDS = "embedding/word/embedding"  # the parameter
 _ROWS = 1024  # tokens that are embedded at once

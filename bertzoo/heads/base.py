@@ -14,7 +14,7 @@ from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, lay
 from bertzoo.models.replaced import ReplacedDetection
 from bertzoo.nn import ClassificationHead, Dropout
 from bertzoo.nn.parameter import init_shapes
-from bertzoo.train.objective import Batch, Params
+from bertzoo.train.step import Batch, Params
 
 TYPES = "token_type_ids"
 FAR = 1e9  # subtracted from padding before a maximum

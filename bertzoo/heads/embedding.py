@@ -33,7 +33,7 @@ from bertzoo.heads.labels import TEACHER, TERM
 from bertzoo.models.compute import Compute
 from bertzoo.models.parts import Encoded, layer_factory
 from bertzoo.nn import Dense
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 Pooling = Literal["mean", "first", "max", "weighted_mean"]
 Output = Literal["float32", "int8", "binary"]

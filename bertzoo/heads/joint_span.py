@@ -27,7 +27,7 @@ from bertzoo.models.compute import ACTIVATIONS, Compute
 from bertzoo.models.parts import OnBackbone, check_sizes, logit
 from bertzoo.nn import DensePair, glorot_uniform
 from bertzoo.nn.positions import take_tokens
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 EXCLUDED = -1000.0  # added to the logits of positions that cannot hold an answer
 

@@ -27,7 +27,7 @@ from bertzoo.heads.base import (
 )
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import Encoded, check_sizes
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
 TERM = "task"  # the name of the one loss term

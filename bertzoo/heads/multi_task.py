@@ -22,7 +22,7 @@ from bertzoo.heads.base import (
 )
 from bertzoo.heads.labels import TERM, LabelledObjective, Logits, SequenceClassification, TokenClassification
 from bertzoo.models.compute import Compute
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 
 class MultiTaskEncoder(Encoding):

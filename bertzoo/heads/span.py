@@ -25,7 +25,7 @@ from bertzoo.heads.base import (
 from bertzoo.heads.labels import Logits, logits_graph
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import check_sizes
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 Reduction = Literal["mean", "sum"]
 

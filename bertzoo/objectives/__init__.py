@@ -1,4 +1,4 @@
-"""Training objectives, which compute loss terms and metrics of a batch, as `train.objective.Objective` defines."""
+"""Training objectives, which compute loss terms and metrics of a batch, as `train.step.Objective` defines."""
 
 from bertzoo.objectives.masked import Masked, MaskedObjective
 from bertzoo.objectives.replaced import Replaced, ReplacedObjective

@@ -9,7 +9,7 @@ import optax
 
 from bertzoo.heads.base import HeadObjective, apply_model
 from bertzoo.models import Compute, Model, Pretraining, PretrainingOutput, pretraining
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 
 @dataclass(frozen=True, kw_only=True)

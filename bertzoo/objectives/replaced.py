@@ -12,7 +12,7 @@ from bertzoo.heads.base import HeadObjective, apply_model
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
 from bertzoo.objectives.masked import hidden_slots, masked_metrics
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from bertzoo.nn import Dense
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import discrepancy
 from bertzoo.objectives.masked import MaskedObjective
-from bertzoo.train.objective import Batch, Metrics, Params, Sums
+from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 PROJECTIONS = "projections"  # key in the student's parameters; dropped when a run is loaded or converted
 DISCREPANCIES = {

@@ -16,8 +16,8 @@ import optax
 
 from bertzoo.pruning.structure import Structure
 from bertzoo.pruning.surgery import fold
-from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 from bertzoo.train.progress import SHARES
+from bertzoo.train.step import Batch, Metrics, Objective, Sums
 
 Vectors = Mapping[str, jax.Array]
 Betas = Mapping[str, float]

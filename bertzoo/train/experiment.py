@@ -14,10 +14,9 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
-from bertzoo.train.objective import Batch, Objective, Sums
 from bertzoo.train.optim import Optimizer
 from bertzoo.train.state import State, matrices_of, name_of
-from bertzoo.train.step import StepProgram, gradients, make_eval_step, make_train_step
+from bertzoo.train.step import Batch, Objective, StepProgram, Sums, gradients, make_eval_step, make_train_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Connect the processes of one run, on one host or many: discovery, exchange of values, and barriers.
 
 `jax.distributed` runs a coordination service in process 0. When one process stops sending heartbeats, the service
-aborts the others; `bertzoo.train.supervisor` turns the abort into exit code 4. With one process, nothing is exchanged.
+aborts the others; `bertzoo.train.signals` turns the abort into exit code 4. With one process, nothing is exchanged.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Compile the training step and the evaluation step, and keep compiled programs between runs."""
+"""Compile the training step, which minimises an `Objective`, and the evaluation step; keep programs between runs."""
 
 import dataclasses
 import hashlib
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,37 @@ from bertzoo.core.processor import processor
 from bertzoo.nn.platform import traced_for
 from bertzoo.train import hosts, sharding
 from bertzoo.train.memory import check_fits
-from bertzoo.train.objective import Batch, Metrics, Objective, Sums
 from bertzoo.train.state import State
+
+Params = Any
+Batch = dict[str, jax.Array]
+Sums = dict[str, jax.Array]
+Metrics = dict[str, tuple[jax.Array, jax.Array]]
+
+
+class Objective(Protocol):
+    """A loss: Σ sums[term] / weights[term] over the loss terms.
+
+    The weights depend on the batch alone, so sums add up over microbatches and devices. Splitting a batch is therefore
+    exact, except for random draws (dropout, replaced tokens), which depend on the microbatch.
+    """
+
+    def init(self, key: jax.Array) -> Params:
+        """Return fresh float32 parameters, boxed with their logical axis names."""
+        ...
+
+    def weights(self, batch: Batch) -> Sums:
+        """Return the denominator of every loss term for a batch."""
+        ...
+
+    def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
+        """Return the numerator of every loss term, summed over the batch, and metrics as (sum, weight).
+
+        key: random key for dropout and for replacing tokens. If None, there is no dropout, and the tokens that replace
+        others in a row depend on the row alone.
+        """
+        ...
+
 
 HostBatch = Mapping[str, np.ndarray]
 

@@ -22,9 +22,9 @@ from bertzoo.core.errors import UserError
 from bertzoo.jobs import local
 from bertzoo.planning import chips, compiled
 from bertzoo.runs.configs import Pretrain
-from bertzoo.train import supervisor
+from bertzoo.train import signals
 
-PACKAGE = Path(supervisor.__file__).parents[1]
+PACKAGE = Path(signals.__file__).parents[1]
 # Modules that Python, its multiprocessing and the children import early.
 NAMES = "argparse json multiprocessing numpy pickle runpy select signal socket struct subprocess tempfile threading"
 HOSTILE = [*NAMES.split(), "bertzoo", "jax", "libtpu", "litert_converter", "safetensors", "torch"]
@@ -125,7 +125,7 @@ def test_children_of_sweeps_and_pipelines_import_nothing_from_the_current_direct
 
 
 def test_the_supervised_child_imports_nothing_from_the_current_directory(hostile: Path) -> None:
-    assert supervisor.supervise(["--version"], "process 0 of 2") == 0 and not hostile.exists()
+    assert signals.supervise(["--version"], "process 0 of 2") == 0 and not hostile.exists()
 
 
 @pytest.mark.slow  # imports jax in a process

@@ -17,7 +17,7 @@ from around import environment, free_port, tiny
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import ConfigError, HostLost, UserError
-from bertzoo.train import hosts, supervisor
+from bertzoo.train import hosts, signals
 
 EXPLICIT = {"coordinator": "10.0.0.1:1234", "processes": 4, "process": 3}
 SLURM = {
@@ -164,12 +164,12 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(supervisor.__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(signals.__file__).parents[2]))
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
 def test_supervise_returns_the_exit_code_of_its_child(child: None, code: int):
-    assert supervisor.supervise([f"exit{code}"], "process 1 of 2") == code
+    assert signals.supervise([f"exit{code}"], "process 1 of 2") == code
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_supervise_returns_the_exit_code_of_its_child(child: None, code: int):
 )
 def test_a_child_that_a_signal_ended_raises_host_lost(child: None, ending: str, words: tuple[str, ...]):
     with pytest.raises(HostLost, match=mentioning("process 1", 2, ending, *words)):
-        supervisor.supervise([ending], "process 1 of 2")
+        signals.supervise([ending], "process 1 of 2")
 
 
 @pytest.mark.slow
@@ -223,10 +223,10 @@ def test_a_signal_while_connecting_stops_the_process(tmp_path: Path):
 
 SUPERVISE = """
 import sys
-from bertzoo.train import supervisor
+from bertzoo.train import signals
 sys.executable = sys.argv[1]
 try:
-    supervisor.supervise(["sleep"], "process 0 of 2")
+    signals.supervise(["sleep"], "process 0 of 2")
 except Exception as error:
     sys.exit(error.exit_code)
 """

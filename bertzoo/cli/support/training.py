@@ -12,7 +12,7 @@ from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.options import option
 from bertzoo.core.paths import Location
-from bertzoo.train import supervisor
+from bertzoo.train import signals
 
 if TYPE_CHECKING:
     from bertzoo.runs.training import Options
@@ -55,9 +55,9 @@ def main(options: Any, train: Callable[[Any, "Options"], str], late: bool = Fals
 
     recipe = None if late else recipe_of(options)
     cluster = hosts.Cluster(**{field.name: getattr(options, field.name) for field in fields(ProcessFlags)})
-    if cluster.detection() and not supervisor.is_child():
+    if cluster.detection() and not signals.is_child():
         which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
-        return supervisor.supervise(sys.argv[1:], which)
+        return signals.supervise(sys.argv[1:], which)
     hosts.connect(cluster)
     with hosts.host_lost_errors():
         from bertzoo.runs.training import Options
