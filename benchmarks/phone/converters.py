@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.learning import paper_tables
 from benchmarks.lib import results
 from benchmarks.phone import task_scores
-from bertzoo.benchmarking import interleave, models
+from bertzoo.benchmarking import benchmark, interleave
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core import atomic
 from bertzoo.data.tokenizers import tokenizer as tokenizers
@@ -146,7 +146,7 @@ class Files:
 
 def corner(options: list[tuple[str, str]]) -> Any:
     """MobileBERT's graph with another norm or activation."""
-    pretrained = models.read_model("mobilebert", options).pretrained
+    pretrained = benchmark.read_model("mobilebert", options).pretrained
     assert pretrained is not None
     return build_graph(*pretrained.module())
 
@@ -190,7 +190,7 @@ def measure(files: Files, read: Sequence[int], rounds: int, runs: int) -> list[d
 
 def load_request(file: Path) -> LoadRequest:
     """A request to load a file in the runtime of its suffix, on one thread."""
-    return LoadRequest(models.BACKENDS[file.suffix], str(file), 1, VOCABULARY)
+    return LoadRequest(benchmark.BACKENDS[file.suffix], str(file), 1, VOCABULARY)
 
 
 def logit_difference(reference: Path, file: Path) -> float:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertzoo.benchmarking.benchmark import check_overrides, read_model, untrained, write_timed
 from bertzoo.benchmarking.interleave import ratio, start_workers, take_turns
-from bertzoo.benchmarking.models import check_overrides, read_model, untrained, write_timed
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.errors import UserError

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.pruning.structure import Structure
-from bertzoo.pruning.surgery import fold
+from bertzoo.pruning.structure import Structure, fold
 from bertzoo.train.progress import SHARES
 from bertzoo.train.step import Batch, Metrics, Objective, Sums
 

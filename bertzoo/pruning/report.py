@@ -39,7 +39,7 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
 
 
 def read_cuts(run: Path) -> list[Cut]:
-    """Return the record of each iteration's cut (`ledger.cut_record`), in order; raises UserError if one is damaged."""
+    """Return the record of each iteration's cut (`run.cut_record`), in order; raises UserError if one is damaged."""
     return [read_json(path, _CUT, "Restore a copy or remove the file.") for path in layout.cut_files(run)]
 
 

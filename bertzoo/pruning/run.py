@@ -1,6 +1,10 @@
-"""Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed."""
+"""Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed.
+
+Every cut is recorded with the remaining sizes and savings, after a check of the penalty's weight γ.
+"""
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,12 +22,12 @@ from bertzoo.core.kinds import kind_of_run
 from bertzoo.core.paths import Location, on_disk
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.models import Model
-from bertzoo.pruning import layout, ledger
+from bertzoo.pruning import layout
 from bertzoo.pruning.costs import Cost, Latency, Target, betas
+from bertzoo.pruning.layout import format_amount, format_sizes
 from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
 from bertzoo.pruning.settings import Prune
-from bertzoo.pruning.structure import Structure, declare
-from bertzoo.pruning.surgery import cut, fold
+from bertzoo.pruning.structure import Structure, cut, declare, fold
 from bertzoo.runs import load_model, training, warm_start
 from bertzoo.runs.experiments import RunBatches, build_experiment, build_setups
 from bertzoo.runs.run_dir import RunDirectory
@@ -207,11 +211,11 @@ class Pruning:
             kept = self.recipe.choose_kept(structure, cost, scores, budget, unpruned)
             vectors = {name: np.asarray(gates.vector(leaf, None)) for name, leaf in leaves.items()}
             fallen = {name: gates.start - score for name, score in scores.items()}
-            ledger.check_gamma(objective.gamma, objective.betas, vectors, fallen, kept)
+            check_gamma(objective.gamma, objective.betas, vectors, fallen, kept)
             costs = {"unit": self.recipe.target.unit, "budget": self.budget, "target": budget}
             rounds = {"iteration": iteration, "iterations": self.recipe.cut.iterations}
-            record = ledger.cut_record(structure, cost, kept, **rounds, **costs)
-            for line in ledger.describe(record):
+            record = cut_record(structure, cost, kept, **rounds, **costs)
+            for line in describe(record):
                 _LOG.info(line)
             file = layout.cut_file(self.run.path, iteration)
             hosts.share("the record of a cut", lambda: atomic.write_json(file, record))
@@ -334,3 +338,79 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     ones = {name: np.ones(size) for name, size in structure.sizes.items()}
     recipe.choose_kept(structure, cost, ones, amount, structure.sizes)
     return whole, amount
+
+
+Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
+LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose and elements to keep must still have
+LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
+
+
+def check_gamma(
+    gamma: float,
+    betas: Mapping[str, float],
+    vectors: Mapping[str, np.ndarray],
+    fallen: Mapping[str, np.ndarray],
+    kept: Kept,
+) -> None:
+    """Raise ConfigError if γ, the penalty's weight, was too small or too large to tell which elements to cut.
+
+    By dimension: betas: cost of one element; vectors: trained prune vector; fallen: how far each element's score has
+    fallen below its initial value; kept: indices of the elements that stay.
+    """
+    weights = np.concatenate([np.full(len(vector), betas[name]) for name, vector in vectors.items()])
+    stays = np.concatenate([np.isin(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()])
+
+    def means(values: Mapping[str, np.ndarray]) -> list[float]:
+        """Return two β-weighted means of `values`: over the elements to cut and over the elements to keep."""
+        flat = np.concatenate([values[name] for name in vectors])
+        return [float(np.average(flat[part], weights=weights[part])) for part in (~stays, stays)]
+
+    left_of_gone, left_of_kept = means({name: np.abs(vector) for name, vector in vectors.items()})
+    if left_of_gone > 1 - LEAST_WEIGHT:
+        raise ConfigError(
+            f"weigh.gamma = {gamma:g} is too small: the elements to cut still have {left_of_gone:.0%} of their "
+            "importance on average. Start another run with a larger gamma or more weigh.steps."
+        )
+    if left_of_kept < LEAST_WEIGHT:
+        raise ConfigError(
+            f"weigh.gamma = {gamma:g} is too large: the elements to keep have only {left_of_kept:.1%} of their "
+            "importance left on average. Start another run with a smaller gamma or fewer weigh.steps."
+        )
+    fall_of_gone, fall_of_kept = means(fallen)
+    if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_gone:
+        raise ConfigError(
+            f"weigh.gamma = {gamma:g} does not tell elements apart: on average, the scores of elements to keep fell "
+            f"by {fall_of_kept:.4g}, and those of elements to cut by {fall_of_gone:.4g}. Start another run with a "
+            "smaller gamma."
+        )
+
+
+def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
+    """Return the record of a cut: `cost` and `sizes` before and after it, `saved`, and the fields in `more`.
+
+    `saved` is {letter of `structure.LETTERS`: cost saved if only the dimensions of this letter are cut}.
+    """
+    before, after = structure.sizes, structure.sizes | {name: len(indices) for name, indices in kept.items()}
+    saved = {
+        letter: cost(before) - cost(before | {name: after[name] for name in names})
+        for letter, names in structure.by_letter.items()
+    }
+    costs = {"before": cost(before), "after": cost(after)}
+    return {**more, "cost": costs, "saved": saved, "sizes": {"before": before, "after": after}}
+
+
+def describe(cut: Mapping[str, Any]) -> list[str]:
+    """Return console lines that describe a cut, from its `cut_record`."""
+    unit, cost = cut["unit"], cut["cost"]
+
+    def amount(value: float) -> str:
+        return format_amount(value, cost["before"])
+
+    lines = [
+        f"iteration {cut['iteration']} of {cut['iterations']}: {amount(cost['before'])} -> {amount(cost['after'])} "
+        f"{unit} (this iteration may keep {amount(cut['target'])}, the last one {amount(cut['budget'])})"
+    ]
+    for letter, saved in cut["saved"].items():
+        before, after = (format_sizes(cut["sizes"][when], letter) for when in ("before", "after"))
+        lines.append(f"  {letter}  {before} -> {after} saves {amount(saved)}")
+    return lines

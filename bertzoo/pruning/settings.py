@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Model
 from bertzoo.objectives import Replaced
-from bertzoo.pruning.choose import choose, uniform
-from bertzoo.pruning.costs import Cost, Flops, Target
+from bertzoo.pruning.costs import Cost, Flops, Target, choose, uniform
 from bertzoo.pruning.objective import Gates, HardConcrete, Magnitudes
 from bertzoo.pruning.structure import LETTERS, Structure, cuttable
 from bertzoo.runs.configs import Pretrain, StrategyStages, TrainingConfig, check_tables

@@ -14,7 +14,7 @@ import tiny
 from messages import mentioning, mentions
 from zoo import pretrained
 
-from bertzoo.benchmarking import interleave, models
+from bertzoo.benchmarking import benchmark, interleave
 from bertzoo.benchmarking.benchmark import ANY_VOCABULARY, BenchmarkSettings, prepare, speed, table
 from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
@@ -54,18 +54,18 @@ def test_the_document_of_a_model_and_a_config(model: Path, tmp_path, capsys, mon
         assert each["rounds_ms"] == [pytest.approx([2, 3]), pytest.approx([5, 6, 7])]  # the first of a turn not counted
         assert [each[f"{name}_ms"] for name in ("median", "mean", "least")] == pytest.approx([5, 23 / 5, 2])
         assert (each["file_bytes"], each["peak_bytes"], each["runtime_bytes"]) == (5, 5, 7)
-    read = models.read_model(str(model)).pretrained
+    read = benchmark.read_model(str(model)).pretrained
     assert read is not None and first["parameters"] == sum(array.size for array in read.params.values())
     # 4 maps of the attention, its two products, the feed-forward; then pooler and classifier of one token.
     layer = 8 * (4 * 24 * 24 + 2 * 24 * 20) + 2 * 8 * 8 * 24
     assert first["flops"] == 2 * (2 * layer + 24 * 24 + 2 * 24)
-    deeper = models.read_model(str(config), [("model.layers", "2")]).pretrained
+    deeper = benchmark.read_model(str(config), [("model.layers", "2")]).pretrained
     assert deeper is not None and second["parameters"] == sum(array.size for array in deeper.params.values())
     assert any(name.startswith("encoder/layers_1/") for name in deeper.params)
 
 
 def test_pretrained_models_become_classifiers_and_tasks_stay(model: Path, tmp_path):
-    found = models.read_model(str(model)).pretrained
+    found = benchmark.read_model(str(model)).pretrained
     kept = load_model.read_model(model).params
     assert found is not None and found.head == SequenceClassification()
     shared = found.params.keys() & kept.keys()
@@ -74,12 +74,12 @@ def test_pretrained_models_become_classifiers_and_tasks_stay(model: Path, tmp_pa
     assert {name.split("/")[0] for name in found.params.keys() - shared} == {"classifier"}
     tagger = pretrained(SMALL, TokenClassification(labels=("x", "y", "z")))
     load_model.write_model(tagger, tmp_path)
-    assert models.read_model(str(tmp_path)).pretrained.head == tagger.head
+    assert benchmark.read_model(str(tmp_path)).pretrained.head == tagger.head
 
 
 def test_random_weights_stay_finite():
     """MobileBERT's norms do not rescale activations."""
-    found = models.read_model("mobilebert", [("model.layers", "2")]).pretrained
+    found = benchmark.read_model("mobilebert", [("model.layers", "2")]).pretrained
     assert found is not None and found.params["embedding/norm/scale"].min() == 1.0
     assert np.std(found.params["encoder/layers_0/output/kernel"]) == pytest.approx(0.02, rel=0.1)
 
@@ -190,7 +190,7 @@ def test_a_model_is_written_once_per_precision(model: Path, tmp_path, monkeypatc
     """The cases that each option adds, without running them."""
     written = timed.stand_in(monkeypatch)
     settings = BenchmarkSettings(threads=[1, 4], lengths=[16, 8], precisions=["fp32", "fp16"])
-    loaded = models.read_model(str(model))
+    loaded = benchmark.read_model(str(model))
     cases = list(prepare(settings, loaded, ["litert"], tmp_path))
     assert [(head, one.lengths, one.precision) for head, one in written] == [
         ("sequence_classification", (8, 16), precision) for precision in ("fp32", "fp16")
@@ -214,7 +214,7 @@ def test_a_python_without_executorch_is_named(model: Path, capsys, tmp_path):
 def test_the_description_beside_a_file(tmp_path, capsys):
     file, said = tmp_path / "model.onnx", tmp_path / "model.onnx.json"
     file.touch()
-    nothing = models.read_model(str(file))
+    nothing = benchmark.read_model(str(file))
     (unknown,) = prepare(BenchmarkSettings(), nothing, ["onnx"], tmp_path)
     assert unknown.request().inputs == ("input_ids", "token_type_ids", "attention_mask")
     document = {
@@ -227,7 +227,7 @@ def test_the_description_beside_a_file(tmp_path, capsys):
         "sha256": hashlib.sha256(b"").hexdigest(),
     }
     said.write_text(json.dumps(document))
-    of_file = models.read_model(str(file))
+    of_file = benchmark.read_model(str(file))
     eight, sixteen = prepare(BenchmarkSettings(lengths=[8, 16]), of_file, ["onnx"], tmp_path)
     state = {"version": "9", "threads": 1, "empty": 0}
     rows = [case.row(state, length, [[0.1]], 5) for case, length in ((eight, 8), (sixteen, 16), (eight, 32))]
@@ -245,7 +245,7 @@ def test_the_description_beside_a_file(tmp_path, capsys):
     del document["model"]
     said.write_text(json.dumps(document))
     file.write_bytes(b"")
-    (free,) = prepare(settings, models.read_model(str(file)), ["onnx"], tmp_path)
+    (free,) = prepare(settings, benchmark.read_model(str(file)), ["onnx"], tmp_path)
     assert (free.request().vocabulary, free.resolve_length(())) == (ANY_VOCABULARY, 128)
     for lacking in ("precision", "inputs", "sha256"):
         said.write_text(json.dumps({name: value for name, value in document.items() if name != lacking}))
@@ -257,4 +257,4 @@ def test_random_weights_larger_than_memory_are_not_made(monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: (10**6, 10**6))
     monkeypatch.setattr(np.random, "default_rng", lambda _: None)  # makes no number
     with pytest.raises(UserError, match=mentioning("a name", "memory", "0.0 GB")):
-        models.untrained(Bert(layers=1), "a name")
+        benchmark.untrained(Bert(layers=1), "a name")

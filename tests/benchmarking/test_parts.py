@@ -4,7 +4,7 @@ import pytest
 from tiers import quick
 from zoo import CASES, pretrained
 
-from bertzoo.benchmarking import models
+from bertzoo.benchmarking import benchmark
 from bertzoo.benchmarking.benchmark import flops_by_part
 from bertzoo.export import formats
 from bertzoo.export.graph.reference import training_graph
@@ -16,7 +16,7 @@ KINDS = ["bert", "squeezebert", "mobilebert", "convbert-span", "albert", "schube
 
 @pytest.mark.parametrize("name", quick(KINDS, "squeezebert", "convbert-span"))
 def test_every_operation_belongs_to_one_part(name: str) -> None:
-    model = models.classifier(pretrained(*CASES[name]))
+    model = benchmark.classifier(pretrained(*CASES[name]))
     counts = flops_by_part(model, 11)
     assert {"length_11": sum(counts.values())} == formats.flops_by_signature(training_graph(model), [11])
     assert (counts["bottleneck"] > 0) == (name == "mobilebert")

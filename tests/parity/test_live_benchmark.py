@@ -13,9 +13,8 @@ from messages import mentions
 needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx", "onnxscript", "onnxruntime")
 from zoo import CASES, pretrained
 
-from bertzoo.benchmarking import interleave, models
-from bertzoo.benchmarking.benchmark import PARTS
-from bertzoo.benchmarking.models import write_timed
+from bertzoo.benchmarking import benchmark, interleave
+from bertzoo.benchmarking.benchmark import PARTS, write_timed
 from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
 from bertzoo.export.formats import targets
@@ -69,7 +68,7 @@ def test_runtimes_precisions_lengths_and_threads(model: Path, capsys):
 
 def test_every_runtime_runs_the_model_that_is_measured(model: Path, tmp_path):
     """On the same row."""
-    found = models.read_model(str(model)).pretrained
+    found = benchmark.read_model(str(model)).pretrained
     assert found is not None
     plain = training_graph(found)
     row = random_row(dict.fromkeys(plain.inputs, (1, 8)), 61)

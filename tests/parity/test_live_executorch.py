@@ -16,7 +16,7 @@ from zoo import CASES, pretrained
 
 import bertzoo
 from bertzoo.benchmarking import interleave
-from bertzoo.benchmarking.models import write_timed
+from bertzoo.benchmarking.benchmark import write_timed
 from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
 from bertzoo.export import formats, runtimes

@@ -20,8 +20,7 @@ from bertzoo.models import Bert, Compute, SchuBert, SqueezeBert
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.pruning import costs
-from bertzoo.pruning.choose import choose, uniform
-from bertzoo.pruning.costs import betas, flops, parameters
+from bertzoo.pruning.costs import betas, choose, flops, parameters, uniform
 from bertzoo.pruning.latency import latency
 from bertzoo.pruning.structure import AxisUse, Dimension, Structure, declare, resized
 

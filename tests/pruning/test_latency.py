@@ -19,8 +19,7 @@ from bertzoo.cli.main import main
 from bertzoo.core.errors import UserError
 from bertzoo.heads import NoHead
 from bertzoo.models import Bert, SchuBert
-from bertzoo.pruning.choose import choose, uniform
-from bertzoo.pruning.costs import Latency
+from bertzoo.pruning.costs import Latency, choose, uniform
 from bertzoo.pruning.latency import common, latency, read_table
 from bertzoo.pruning.structure import cuttable, declare, layer_sizes, resized, shallow
 

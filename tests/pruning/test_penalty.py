@@ -7,8 +7,8 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.pruning.ledger import check_gamma
 from bertzoo.pruning.objective import HardConcrete, l1, soft_threshold
+from bertzoo.pruning.run import check_gamma
 
 VECTORS = {"h": np.array([1.0, -0.5, 0.0, 2.0], np.float32), "x/f": np.array([0.02, -0.02, 3.0], np.float32)}
 BETAS = {"h": 0.73, "x/f": 0.25}

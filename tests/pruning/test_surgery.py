@@ -15,8 +15,7 @@ from bertzoo.core import config
 from bertzoo.heads import MaskedLanguageModel, NoHead, parameter_shapes
 from bertzoo.models import Bert, Compute, Model, SchuBert, SqueezeBert
 from bertzoo.nn import norm
-from bertzoo.pruning.structure import cuttable, declare
-from bertzoo.pruning.surgery import cut, fold
+from bertzoo.pruning.structure import cut, cuttable, declare, fold
 from bertzoo.runs.configs import Pretrain
 
 BERT = Bert(**SIZES, **LAYERS, initializer_range=0.3)
