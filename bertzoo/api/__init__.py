@@ -13,6 +13,5 @@ Every function raises UserError on wrong input. If a signal (SIGTERM or Ctrl-C) 
 saves a checkpoint and raises Stopped; the same call resumes the run.
 """
 
-from bertzoo.api.corpus import tokenize
 from bertzoo.api.models import Loaded, TextEncoder, benchmark, convert, embed, evaluate, load, plan, predict
-from bertzoo.api.training import FineTuned, Run, finetune, pretrain, prune, transfer
+from bertzoo.api.training import FineTuned, Run, finetune, pretrain, prune, tokenize, transfer

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bertzoo.api.arguments import config_files, output_folder
 from bertzoo.api.options import (
     BenchmarkOptions,
     ConvertOptions,
@@ -12,6 +11,8 @@ from bertzoo.api.options import (
     PlanOptions,
     PredictOptions,
     check_python,
+    config_files,
+    output_folder,
 )
 from bertzoo.core.options import reject, takes
 from bertzoo.core.tables import Record, Records, table

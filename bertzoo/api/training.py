@@ -1,17 +1,57 @@
-"""Functions that train: pretrain, transfer, prune, finetune."""
+"""Functions that tokenise text and train: tokenize, pretrain, transfer, prune, finetune."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertzoo.api import models
-from bertzoo.api.arguments import execution, recipe_of
-from bertzoo.api.options import FinetuneOptions, PretrainOptions, PruneOptions, TransferOptions
+from bertzoo.api.options import (
+    FinetuneOptions,
+    PretrainOptions,
+    PruneOptions,
+    TokenizeOptions,
+    TransferOptions,
+    config_files,
+    execution,
+    recipe_of,
+)
 from bertzoo.core import tables
 from bertzoo.core.options import takes
+from bertzoo.core.tables import Record
 
 if TYPE_CHECKING:
+    from bertzoo.data.corpus.manifest import Manifest
+    from bertzoo.data.settings import Data
     from bertzoo.runs.report import RunRecord
+
+
+@takes(TokenizeOptions)
+def tokenize(options: TokenizeOptions) -> dict[str, Any]:
+    """Tokenise text into a corpus, as `bertzoo tokenize` does; return the corpus's manifest.
+
+    overrides: keys of [data], such as `{"data.tokenizer.vocab_size": 8000}`.
+    """
+    return Record(write_corpus(options).raw)
+
+
+def write_corpus(options: TokenizeOptions, progress: Callable[[int, int], None] | None = None) -> "Manifest":
+    """Tokenise text into a corpus. progress: as in `data.corpus.tokenize.write_corpus`."""
+    from bertzoo.data.corpus import tokenize
+
+    return tokenize.write_corpus(data_of(options), options.destination, workers=options.workers, progress=progress)
+
+
+def data_of(options: TokenizeOptions) -> "Data":
+    """Return the [data] settings of a corpus."""
+    from bertzoo.core.config import as_options
+    from bertzoo.data.settings import corpus_settings
+
+    overrides = as_options(options.overrides)
+    if not (files := config_files(options.config)):
+        return corpus_settings(str(options.source), overrides)
+    from bertzoo.runs.configs import Pretrain
+
+    return corpus_settings(str(options.source), overrides, files, Pretrain)
 
 
 class Run(NamedTuple):

@@ -11,8 +11,7 @@ examples:
 
 from dataclasses import dataclass
 
-from bertzoo.api.arguments import recipe_of
-from bertzoo.api.options import Config, config_field
+from bertzoo.api.options import Config, config_field, recipe_of
 from bertzoo.cli import main as cli
 from bertzoo.core import config as loader
 from bertzoo.core.config import paths_by_name

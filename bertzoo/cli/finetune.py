@@ -15,8 +15,7 @@ import json
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.api.arguments import recipe_of
-from bertzoo.api.options import Config, FinetuneOptions, config_field
+from bertzoo.api.options import Config, FinetuneOptions, config_field, recipe_of
 from bertzoo.cli.support.options import json_field
 from bertzoo.finetuning.kind import FINETUNE
 

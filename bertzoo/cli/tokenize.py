@@ -41,7 +41,7 @@ class TokenizeFlags(TokenizeOptions):
 
 def main(options: TokenizeFlags) -> int:
     """Write the corpus and print its counts."""
-    from bertzoo.api.corpus import write_corpus
+    from bertzoo.api.training import write_corpus
 
     start = time.monotonic()
     with tokenising() as progress:

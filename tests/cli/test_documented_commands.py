@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bertzoo.api.corpus import data_of
+from bertzoo.api.training import data_of
 from bertzoo.cli import main as cli
 from bertzoo.core import config
 from bertzoo.core.kinds import config_class

@@ -70,8 +70,8 @@ class CommandLines:
 
         Raises the command's UserError.
         """
-        from bertzoo.api.arguments import recipe_of
-        from bertzoo.api.corpus import data_of
+        from bertzoo.api.options import recipe_of
+        from bertzoo.api.training import data_of
         from bertzoo.cli import main as cli
         from bertzoo.jobs.run import PlannedRun
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from bertzoo.api.arguments import recipe_of
+from bertzoo.api.options import recipe_of
 from bertzoo.cli.support.options import say, tokenising
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError
