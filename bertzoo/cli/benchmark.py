@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertzoo.api.options import BenchmarkOptions
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.core.atomic import check_file
 from bertzoo.core.config import as_options
 from bertzoo.core.errors import UserError

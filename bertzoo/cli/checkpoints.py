@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import Checkpoint, checkpoint_field
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.core.errors import CheckpointError
 from bertzoo.core.options import option
 from bertzoo.core.tables import aligned

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.api.options import RunnableOptions
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support import say
 from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bertzoo.api.options import PRETRAINED, EvaluateOptions
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.core.options import option, reject
 
 MLM = ("mlm_loss", "mlm_hidden_loss")  # compared with the unigram entropy

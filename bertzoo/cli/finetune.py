@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import Config, FinetuneOptions, config_field, recipe_of
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.finetuning.kind import FINETUNE
 
 if TYPE_CHECKING:

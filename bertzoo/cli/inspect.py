@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.core.options import option
 

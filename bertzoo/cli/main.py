@@ -30,7 +30,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from bertzoo.cli.start import VERBS, overview
-from bertzoo.cli.support.options import Parser, declare, read_options
+from bertzoo.cli.support import Parser, declare, read_options
 from bertzoo.core.config import paths_by_name, suggest
 from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.logs import shown

@@ -16,7 +16,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.cli.config import config as config
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.core.options import option
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.jobs import JobFlags, run_list
+from bertzoo.cli.support import JobFlags, run_list
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 

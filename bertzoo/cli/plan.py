@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertzoo.api.options import PlanOptions
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.runs.kinds import PRETRAIN
 
 config = PRETRAIN.config  # for the hint of a mistyped option

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import PredictOptions, finetuned
-from bertzoo.cli.support.options import json_field, say, written
+from bertzoo.cli.support import json_field, say, written
 from bertzoo.core.atomic import check_file
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option, reject

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertzoo.api.options import PretrainOptions
-from bertzoo.cli.support import training
+from bertzoo.cli.support import ProcessFlags, finished, train_to_end
 from bertzoo.runs.kinds import PRETRAIN
 
 config = PRETRAIN.config
 
 
 @dataclass(frozen=True)
-class PretrainFlags(training.ProcessFlags, PretrainOptions):
+class PretrainFlags(ProcessFlags, PretrainOptions):
     """The command's flags."""
 
 
@@ -35,6 +35,6 @@ def main(options: PretrainFlags) -> int:
         from bertzoo.runs.pretrain import pretrain
 
         step = pretrain(recipe, options.run_dir, options.from_model, execution)
-        return training.finished(step, options.run_dir)
+        return finished(step, options.run_dir)
 
-    return training.main(options, train, late=options.from_model is not None)
+    return train_to_end(options, train, late=options.from_model is not None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import PruneOptions
-from bertzoo.cli.support import training
+from bertzoo.cli.support import ProcessFlags, train_to_end
 from bertzoo.core.errors import UserError
 from bertzoo.pruning.layout import PRUNE
 
@@ -29,7 +29,7 @@ config = PRUNE.config
 
 
 @dataclass(frozen=True)
-class PruneFlags(training.ProcessFlags, PruneOptions):
+class PruneFlags(ProcessFlags, PruneOptions):
     """The command's flags."""
 
 
@@ -51,7 +51,7 @@ def main(options: PruneFlags) -> int:
             f"{note if unused > CLOSE else ''}, in {result.model}; next: bertzoo report {options.run_dir}"
         )
 
-    return training.main(options, train)
+    return train_to_end(options, train)
 
 
 def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:

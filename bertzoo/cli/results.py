@@ -11,7 +11,7 @@ examples:
 
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.options import json_field, say
+from bertzoo.cli.support import json_field, say
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 

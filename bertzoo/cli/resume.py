@@ -11,7 +11,7 @@ examples:
 
 from dataclasses import dataclass
 
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support import say
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 

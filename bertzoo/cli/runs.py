@@ -18,7 +18,7 @@ import json
 import time
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support.options import json_field
+from bertzoo.cli.support import json_field
 from bertzoo.core.options import option
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertzoo.cli.embed import TextFlags, embedding_options, read_texts
-from bertzoo.cli.support.options import json_field, say
+from bertzoo.cli.support import json_field, say
 from bertzoo.core.errors import UserError, visible
 from bertzoo.core.options import option, reject
 

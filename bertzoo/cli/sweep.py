@@ -17,8 +17,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bertzoo.cli.support.jobs import JobFlags, run_list
-from bertzoo.cli.support.options import say
+from bertzoo.cli.support import JobFlags, run_list, say
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 
 from bertzoo.api.options import TokenizeOptions
-from bertzoo.cli.support.options import json_field, tokenising
+from bertzoo.cli.support import json_field, tokenising
 from bertzoo.data.settings import CorpusConfig
 
 _DROPPED = {

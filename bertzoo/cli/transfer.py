@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertzoo.api.options import TransferOptions
-from bertzoo.cli.support import training
+from bertzoo.cli.support import ProcessFlags, finished, train_to_end
 from bertzoo.runs.kinds import TRANSFER
 
 config = TRANSFER.config
 
 
 @dataclass(frozen=True)
-class TransferFlags(training.ProcessFlags, TransferOptions):
+class TransferFlags(ProcessFlags, TransferOptions):
     """The command's flags."""
 
 
@@ -33,6 +33,6 @@ def main(options: TransferFlags) -> int:
         from bertzoo.runs.pretrain import transfer
 
         step = transfer(recipe, options.run_dir, options.teacher, execution)
-        return training.finished(step, options.run_dir)
+        return finished(step, options.run_dir)
 
-    return training.main(options, train)
+    return train_to_end(options, train)

@@ -19,7 +19,7 @@ from messages import mentions
 
 from bertzoo import __version__
 from bertzoo.cli import main as cli
-from bertzoo.cli.support import options
+from bertzoo.cli import support
 from bertzoo.core.errors import CheckpointError, ConfigError, CorpusError, NonFinite, SaveError, Stopped, UserError
 from bertzoo.core.options import option
 
@@ -284,8 +284,8 @@ def test_the_help_shows_defaults_that_the_code_has(monkeypatch: pytest.MonkeyPat
         rows: int = option("rows", 0, group="speed", metavar="N")
         columns: int = option("columns", group="speed", metavar="N")
 
-    parser = options.Parser(prog="x", description="A verb.\n\nMore.\n\nexamples:\n  x")
-    options.declare(parser, SizeFlags)
+    parser = support.Parser(prog="x", description="A verb.\n\nMore.\n\nexamples:\n  x")
+    support.declare(parser, SizeFlags)
     parser.complete()
     lines = [line.split() for line in parser.format_help().splitlines()]
     assert ["--rows", "N", "rows", "(default:", "0)"] in lines
@@ -414,8 +414,8 @@ def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, ca
 
 def test_progress_of_tokenising_is_one_line_in_an_interval(capsys, monkeypatch):
     clock = iter([0.0, 1.0, 11.0, 11.0, 12.0])
-    monkeypatch.setattr(options, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
-    with options.tokenising() as show:
+    monkeypatch.setattr(support, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    with support.tokenising() as show:
         for pieces in range(3):
             show(pieces, 2_500_000 * pieces)
     shown = capsys.readouterr().err

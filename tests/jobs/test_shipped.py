@@ -11,7 +11,7 @@ from messages import mentioning
 from tiers import quick
 
 from bertzoo.cli import main as cli
-from bertzoo.cli.support.jobs import CommandLines
+from bertzoo.cli.support import CommandLines
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.jobs import pipeline as recipe

@@ -1,1 +1,0 @@
-"""Options and output that several commands share."""
