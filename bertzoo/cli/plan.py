@@ -38,8 +38,8 @@ def main(options: PlanFlags) -> int:
     # up an option's key in the config's class may have imported jax.
     jax.config.update("jax_platforms", "cpu")
     from bertzoo.api.models import plan_run
-    from bertzoo.planning import page
+    from bertzoo.planning import estimate
 
     name, plan = Path(options.config[0]).stem, plan_run(options)
-    print(json.dumps(page.plan_to_json(name, plan)) if options.json else page.plan_to_text(name, plan))
+    print(json.dumps(estimate.plan_to_json(name, plan)) if options.json else estimate.plan_to_text(name, plan))
     return 0

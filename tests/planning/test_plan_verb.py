@@ -10,7 +10,7 @@ from messages import mentions
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
-from bertzoo.planning import chips, compiled, estimate, page
+from bertzoo.planning import chips, compiled, estimate
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs.configs import Pretrain
 
@@ -64,7 +64,7 @@ def test_chip_hours_count_chips_and_not_the_devices_of_a_chip(file):
 )
 def test_a_short_run_is_not_0_to_0_chip_hours(plan, steps, seconds, shown):
     hours = tuple(steps * end * 4 / 3600 for end in seconds)
-    text = page.plan_to_text("tiny", dataclasses.replace(plan, chip_hours=hours))
+    text = estimate.plan_to_text("tiny", dataclasses.replace(plan, chip_hours=hours))
     assert shown in text
 
 
@@ -72,7 +72,7 @@ def test_a_short_run_is_not_0_to_0_chip_hours(plan, steps, seconds, shown):
     ("dollars", "shown"), [((2.7e-5, 6.8e-5), "under 0.01 dollars"), ((0.004, 0.02), "0.004 to 0.02 dollars")]
 )
 def test_a_price_below_a_cent_is_not_printed_to_many_digits(plan, dollars, shown):
-    text = page.plan_to_text("tiny", dataclasses.replace(plan, dollars=dollars))
+    text = estimate.plan_to_text("tiny", dataclasses.replace(plan, dollars=dollars))
     assert shown in map(str.strip, text.splitlines())
 
 
@@ -100,14 +100,14 @@ def test_json_holds_the_whole_plan(run):
 
 
 def test_text_holds_the_plan(plan):
-    text = page.plan_to_text("tiny", plan)
+    text = estimate.plan_to_text("tiny", plan)
     assert mentions(text, "tiny on v5e:2x2", "4 chips", "6 steps", "16 rows", "32 tokens", "chip-seconds", "assumed")
     assert "= 10.00 of 15.75 GiB" in text and mentions(text, "exact", "at most", "fits", plan.stages[0].advice)
     assert mentions(plan.stages[0].advice, "remat", "fsdp")
     (line,) = [line for line in text.splitlines() if "all-reduce" in line]
     assert mentions(line, "4 devices", " 3 ", "8.0 MB", "12.0 MB")
     assert f"interconnect {12e6 / 200e9 * 1e3:.2f}" in text  # the compiler's collectives, not the derived ones
-    missing = page.plan_to_text("tiny", dataclasses.replace(plan, not_compiled=compiled.INSTALL))
+    missing = estimate.plan_to_text("tiny", dataclasses.replace(plan, not_compiled=compiled.INSTALL))
     assert compiled.INSTALL in missing and ".." not in missing
 
 
@@ -116,7 +116,7 @@ def test_fallbacks_are_printed_once_for_layers_that_are_alike(file, plan):
     recipe = config.load(Pretrain, [file], options)
     fallbacks = estimate.make_plan(recipe, chips.parse_topology("v5e:2x2")).fallbacks
     assert len(fallbacks) > 3
-    text = page.plan_to_text("tiny", dataclasses.replace(plan, fallbacks=fallbacks))
+    text = estimate.plan_to_text("tiny", dataclasses.replace(plan, fallbacks=fallbacks))
     lines = [line.strip() for line in text.splitlines() if "is not divisible" in line]
     assert 3 * len(lines) == len(fallbacks)
     (bias,) = [line for line in lines if "feed_forward/intermediate/bias" in line]
