@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from benchmarks.lib import tables
 from bertzoo.benchmarking import worker
-from bertzoo.core import memory
+from bertzoo.core import machine
 
 Format = Literal["float32", "bfloat16"]
 Step = Callable[[Any], float]  # batch -> loss
@@ -94,7 +94,7 @@ def limit_jax(setting: Setting) -> None:
     """Before JAX starts: choose the processor and keep to as many cores as threads, as XLA's pool has one a core."""
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: setting.threads])
-    memory.keep_freed_memory()  # as the command `bertzoo` does
+    machine.keep_freed_memory()  # as the command `bertzoo` does
 
 
 def our_step(objective: Any, settings: Any, *, trained: Any = None, rates: Any = None, frozen: Any = None) -> Step:

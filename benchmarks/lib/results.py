@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.lib import tables
 from bertzoo.core import atomic
-from bertzoo.core.processor import processor
+from bertzoo.core.machine import processor
 from bertzoo.runs.provenance import git_revision
 
 DATA = Path(__file__).parents[2] / "docs" / "data"

@@ -30,7 +30,7 @@ from benchmarks.lib import processes, results
 from benchmarks.lib.processes import CPU, PEAK, WALL, Format, Setting, Step, StepProcess, take_turns
 from benchmarks.speed import huggingface, transfer_stage
 from benchmarks.speed.huggingface import DROPOUT, REPLACED, TRANSFER, VOCABULARY, their_step
-from bertzoo.core.processor import processor
+from bertzoo.core.machine import processor
 
 MODELS = ("bert_base", "squeezebert", "mobilebert", TRANSFER, "convbert_base", "convbert_small", "electra_small")
 SHAPE = "8x128x20"  # rows, tokens of a row, masked tokens of a row

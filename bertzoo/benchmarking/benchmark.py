@@ -21,7 +21,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import config_class
-from bertzoo.core.memory import check_available
+from bertzoo.core.machine import check_available
 from bertzoo.core.tables import aligned
 from bertzoo.export.companions import check_takes_ids, read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets

@@ -20,7 +20,7 @@ from bertzoo.benchmarking.interleave import ratio, start_workers, take_turns
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.benchmarking.worker import LoadRequest
 from bertzoo.core.errors import UserError
-from bertzoo.core.processor import processor
+from bertzoo.core.machine import processor
 from bertzoo.export.formats import targets
 from bertzoo.export.lengths import resolve_lengths
 from bertzoo.export.litert.write import check_packages

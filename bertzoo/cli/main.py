@@ -34,7 +34,7 @@ from bertzoo.cli.support import Parser, declare, read_options
 from bertzoo.core.config import paths_by_name, suggest
 from bertzoo.core.errors import Stopped, UserError, one_line
 from bertzoo.core.logs import shown
-from bertzoo.core.memory import keep_freed_memory
+from bertzoo.core.machine import keep_freed_memory
 from bertzoo.core.version import __version__
 from bertzoo.train import signals
 from bertzoo.train.signals import leave_closed_terminal, stop_signals

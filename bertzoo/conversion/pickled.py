@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.core.errors import UserError
-from bertzoo.core.memory import limited_growth
+from bertzoo.core.machine import limited_growth
 
 _SPARE = 256 << 20  # bytes of memory that torch may need for any file
 

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from bertzoo.conversion.rules import Tensors
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
-from bertzoo.core.memory import check_available
+from bertzoo.core.machine import check_available
 
 SAFE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 _METADATA = {"format": "pt"}

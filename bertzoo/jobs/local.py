@@ -14,7 +14,7 @@ from typing import Any
 from bertzoo.core.child import start_program, start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import Stopped, UserError
-from bertzoo.core.memory import machine_memory
+from bertzoo.core.machine import machine_memory
 from bertzoo.jobs.job import CommandJob
 from bertzoo.train.signals import leave_closed_terminal, stop_signals
 

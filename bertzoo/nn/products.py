@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.core.processor import processor
+from bertzoo.core.machine import processor
 
 _LOG = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ def pretrain(recipe: Pretrain, run_dir: str | Path, origin: Location | None, opt
         # Check before creating the directory; a run with a checkpoint does not read its origin again.
         if hosts.share("the newest checkpoint", run.latest) is None:
             training.check_model(origin)
-    return _run(recipe, run, options, lambda recipe, _: _start(run, recipe, origin), origin)
+    return _train_run(recipe, run, options, lambda recipe, _: _start(run, recipe, origin), origin)
 
 
 def transfer(recipe: Transfer, run_dir: str | Path, teacher: Location | None, options: training.Options) -> int:
@@ -60,7 +60,7 @@ def transfer(recipe: Transfer, run_dir: str | Path, teacher: Location | None, op
     training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
     training.check_model(path)
 
-    def begin(recipe: Transfer, built: Experiment) -> tuple[WarmStart, Tokenizer]:
+    def read_start(recipe: Transfer, built: Experiment) -> tuple[WarmStart, Tokenizer]:
         """Read the teacher's parameters, which stay fixed, and those outside the layers that the student copies."""
         start = warm_start.read_teacher(path, recipe, built, run.path)
         run.check_same_model("teacher", record, start.record)
@@ -69,19 +69,19 @@ def transfer(recipe: Transfer, run_dir: str | Path, teacher: Location | None, op
             _LOG.info(line)
         return start, start.tokenizer
 
-    return _run(recipe, run, options, begin)
+    return _train_run(recipe, run, options, read_start)
 
 
-def _run(
+def _train_run(
     recipe: AnyRecipe,
     run: RunDirectory,
     options: training.Options,
-    begin: Callable[[AnyRecipe, Experiment], tuple[WarmStart | None, Tokenizer | None]],
+    read_start: Callable[[AnyRecipe, Experiment], tuple[WarmStart | None, Tokenizer | None]],
     origin: Location | None = None,
 ) -> int:
     """Train a run to the end, and return the number of steps done.
 
-    begin: reads the parameters and the tokenizer that the run takes from another model. origin: that of a new run.
+    read_start: reads the parameters and the tokenizer that the run takes from another model. origin: that of a new run.
     """
     with run.shared(), ExitStack() as stack:
         # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
@@ -95,7 +95,7 @@ def _run(
         built = build_experiment(recipe, mesh)
         training.check_experiment(built, recipe.compute, run)
         # 4. The initial parameters, a teacher's parameters and the tokenizer, if another model provides them.
-        start, vocabulary = begin(recipe, built)
+        start, vocabulary = read_start(recipe, built)
         # 5. The trackers, whose login may fail. Then the text: tokenise it unless this was done before, and cut it into
         #    rows.
         trackers = training.start_trackers(recipe, run, stack)

@@ -14,7 +14,7 @@ from jax.extend import core
 
 from bertzoo.core.config import divisors
 from bertzoo.core.errors import OutOfMemory
-from bertzoo.core.memory import machine_memory
+from bertzoo.core.machine import machine_memory
 from bertzoo.nn import liveness
 from bertzoo.train import sharding
 

@@ -14,8 +14,8 @@ import numpy as np
 import optax
 from jax.experimental.compilation_cache import compilation_cache
 
+from bertzoo.core.machine import processor
 from bertzoo.core.paths import cache_folder, is_url
-from bertzoo.core.processor import processor
 from bertzoo.nn.platform import traced_for
 from bertzoo.train import hosts, sharding
 from bertzoo.train.memory import check_fits

@@ -18,7 +18,7 @@ from bertzoo.benchmarking import benchmark, interleave
 from bertzoo.benchmarking.benchmark import ANY_VOCABULARY, BenchmarkSettings, prepare, speed, table
 from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
-from bertzoo.core import memory
+from bertzoo.core import machine
 from bertzoo.core.errors import UserError
 from bertzoo.export.litert import write
 from bertzoo.export.options import SINGLE
@@ -254,7 +254,7 @@ def test_the_description_beside_a_file(tmp_path, capsys):
 
 
 def test_random_weights_larger_than_memory_are_not_made(monkeypatch):
-    monkeypatch.setattr(memory, "machine_memory", lambda: (10**6, 10**6))
+    monkeypatch.setattr(machine, "machine_memory", lambda: (10**6, 10**6))
     monkeypatch.setattr(np.random, "default_rng", lambda _: None)  # makes no number
     with pytest.raises(UserError, match=mentioning("a name", "memory", "0.0 GB")):
         benchmark.untrained(Bert(layers=1), "a name")

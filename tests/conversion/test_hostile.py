@@ -14,7 +14,7 @@ from tiny_bert import convert
 from zoo import pretrained
 
 from bertzoo.conversion import huggingface, tensors
-from bertzoo.core import memory
+from bertzoo.core import machine
 from bertzoo.core.errors import UserError
 from bertzoo.heads import MaskedLanguageModel, NoHead, ReplacedTokens, SentenceEmbedding, SequenceClassification
 from bertzoo.models import Albert, Bert, ConvBert, MobileBert
@@ -185,10 +185,10 @@ def sparse(path: Path, elements: int) -> None:
 
 def test_tensors_larger_than_memory_are_not_read(tmp_path, monkeypatch):
     sparse(tmp_path / "model.safetensors", 1000)
-    monkeypatch.setattr(memory, "machine_memory", lambda: (3999, 3999))
+    monkeypatch.setattr(machine, "machine_memory", lambda: (3999, 3999))
     with pytest.raises(UserError, match=mentioning("model.safetensors", "memory")):
         tensors.read_safetensors(tmp_path / "model.safetensors")
-    monkeypatch.setattr(memory, "machine_memory", lambda: (4000, 4000))
+    monkeypatch.setattr(machine, "machine_memory", lambda: (4000, 4000))
     assert tensors.read_safetensors(tmp_path / "model.safetensors")["w"].shape == (1000,)
 
 

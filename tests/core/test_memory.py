@@ -10,7 +10,7 @@ import pytest
 from messages import mentioning
 
 from bertzoo.cli import main as cli
-from bertzoo.core import memory
+from bertzoo.core import machine
 from bertzoo.core.errors import ConfigError
 
 CALLS = 20
@@ -18,7 +18,7 @@ CALLS = 20
 # cut up freed blocks.
 PROGRAM = """
 import resource, sys
-from bertzoo.core.memory import keep_freed_memory
+from bertzoo.core.machine import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 import jax, jax.numpy as jnp
@@ -35,10 +35,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment in which memory stays in the process, and a C library that accepts every option."""
-    for name in (*memory._CONFIGURING, "GLIBC_TUNABLES", "JAX_PLATFORMS", memory.KEEP_VARIABLE):
+    for name in (*machine._CONFIGURING, "GLIBC_TUNABLES", "JAX_PLATFORMS", machine.KEEP_VARIABLE):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(memory, "_ACCELERATORS", ())
-    monkeypatch.setattr(memory, "_in_libc", lambda name: lambda *options: 1)
+    monkeypatch.setattr(machine, "_ACCELERATORS", ())
+    monkeypatch.setattr(machine, "_in_libc", lambda name: lambda *options: 1)
     return monkeypatch
 
 
@@ -59,8 +59,8 @@ def test_calls_of_a_program_share_their_pages(plain: pytest.MonkeyPatch) -> None
     ("variables", "devices", "accepted"),
     [
         ({}, (), True),
-        ({memory.KEEP_VARIABLE: "1"}, (), True),
-        ({memory.KEEP_VARIABLE: "0"}, (), False),
+        ({machine.KEEP_VARIABLE: "1"}, (), True),
+        ({machine.KEEP_VARIABLE: "0"}, (), False),
         ({"MALLOC_ARENA_MAX": "4"}, (), False),
         ({"LD_PRELOAD": "libjemalloc.so"}, (), False),
         ({"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}, (), False),
@@ -74,19 +74,19 @@ def test_variables_and_devices_decide(
 ) -> None:
     for name, value in variables.items():
         plain.setenv(name, value)
-    plain.setattr(memory, "_ACCELERATORS", devices)
-    assert memory.keep_freed_memory() == accepted
+    plain.setattr(machine, "_ACCELERATORS", devices)
+    assert machine.keep_freed_memory() == accepted
 
 
 def test_a_c_library_without_the_options_changes_nothing(plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(memory, "_in_libc", lambda name: None)
-    assert not memory.keep_freed_memory() and memory.machine_memory()[0] > 0
+    plain.setattr(machine, "_in_libc", lambda name: None)
+    assert not machine.keep_freed_memory() and machine.machine_memory()[0] > 0
 
 
 def test_an_unknown_choice_raises(plain: pytest.MonkeyPatch) -> None:
-    plain.setenv(memory.KEEP_VARIABLE, "yes")
-    with pytest.raises(ConfigError, match=mentioning(memory.KEEP_VARIABLE, "yes")):
-        memory.keep_freed_memory()
+    plain.setenv(machine.KEEP_VARIABLE, "yes")
+    with pytest.raises(ConfigError, match=mentioning(machine.KEEP_VARIABLE, "yes")):
+        machine.keep_freed_memory()
 
 
 @pytest.mark.parametrize(("verb", "calls"), [("evaluate", 1), ("models", 0)])
@@ -105,8 +105,8 @@ def test_commands_that_compute_keep_memory(verb: str, calls: int, monkeypatch: p
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
 def test_kept_memory_counts_as_available(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int]] = []
-    monkeypatch.setattr(memory, "_in_libc", lambda name: lambda value: calls.append((name, value)))
-    memory.machine_memory()
+    monkeypatch.setattr(machine, "_in_libc", lambda name: lambda value: calls.append((name, value)))
+    machine.machine_memory()
     assert calls == [("malloc_trim", 0)]
 
 
@@ -115,6 +115,6 @@ def test_a_container_limits_the_memory(
     limit: str, total: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "memory.max").write_text(limit)
-    monkeypatch.setattr(memory, "Path", lambda name: tmp_path / Path(name).name)
-    found, available = memory.machine_memory()
+    monkeypatch.setattr(machine, "Path", lambda name: tmp_path / Path(name).name)
+    found, available = machine.machine_memory()
     assert found == (total or psutil.virtual_memory().total) and 0 < available <= found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertzoo.core.processor import Processor, parse
+from bertzoo.core.machine import Processor, parse
 
 X86 = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 avx512_bf16\n\nprocessor\t: 1\nmodel name\t: other\n"
 ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd bf16\n"

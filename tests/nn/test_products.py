@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.core.processor import Processor
+from bertzoo.core.machine import Processor
 from bertzoo.models import Compute
 from bertzoo.nn import products
 

@@ -21,7 +21,7 @@ from messages import mentions
 from tiny import records
 
 from bertzoo.cli.main import main
-from bertzoo.core.processor import processor
+from bertzoo.core.machine import processor
 from bertzoo.nn.products import RESULTS_VARIABLE
 from bertzoo.runs import experiments, load_model
 from bertzoo.runs.load_model import load_run

@@ -1,13 +1,14 @@
-"""Measure this machine's memory, check that it suffices for a task, and keep freed memory in the process."""
+"""This machine: measure its memory, check that it suffices, keep freed memory in the process; name its processor."""
 
 import ctypes
+import functools
 import os
 import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -95,3 +96,33 @@ def keep_freed_memory() -> bool:
 def _in_libc(name: str) -> Any:
     """Return the C library's function `name`, or None if it does not exist."""
     return getattr(ctypes.CDLL(None), name, None)
+
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+class Processor(NamedTuple):
+    """The first processor of this machine.
+
+    name: its model name, or "" if the system does not list it.
+    extensions: names of its instruction set extensions, such as "avx2"; empty if the system does not list them.
+    """
+
+    name: str
+    extensions: frozenset[str]
+
+
+@functools.cache  # a trace asks for each product
+def processor() -> Processor:
+    """Return this machine's processor; its fields are empty on systems other than Linux."""
+    return parse(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
+
+
+def parse(cpuinfo: str) -> Processor:
+    """Return the first processor in the text of a /proc/cpuinfo.
+
+    The text lists the extensions as "flags" on x86 and as "Features" on Arm.
+    """
+    name = re.search(r"^model name\s*: (.*)", cpuinfo, re.MULTILINE)
+    extensions = re.search(r"^(?:flags|Features)\s*: (.*)", cpuinfo, re.MULTILINE)
+    return Processor(name[1].strip() if name else "", frozenset(extensions[1].split() if extensions else ()))
