@@ -12,8 +12,8 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from bertzoo.models.generator import generator_config, generator_sizes
 from bertzoo.models.parts import per_layer
+from bertzoo.models.replaced import generator_config, generator_sizes
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import Replaced
 from bertzoo.runs.configs import Pretrain

@@ -13,8 +13,7 @@ pooled (D), classes (C), bottleneck (I, where a kernel has the model width too),
 """
 
 from bertzoo.nn.attention import MixedAttention, SelfAttention, WindowedAttention
-from bertzoo.nn.dense import Dense, DensePair, Grouped, grouped_convolution, grouped_einsum
-from bertzoo.nn.dropout import Dropout
+from bertzoo.nn.dense import Dense, DensePair, Grouped, LayerNorm, NoNorm, grouped_convolution, grouped_einsum
 from bertzoo.nn.dynamic_convolution import (
     Depthwise,
     DynamicConvolution,
@@ -40,6 +39,5 @@ from bertzoo.nn.encoder import (
 )
 from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
 from bertzoo.nn.modern import GatedFeedForward, Linear, PreNormLayer, RotaryAttention, ScaleNorm
-from bertzoo.nn.norm import LayerNorm, NoNorm
 from bertzoo.nn.parameter import TruncatedNormal, glorot_uniform
-from bertzoo.nn.random import content_seeds, row_seeds, sample
+from bertzoo.nn.random import Dropout, content_seeds, row_seeds, sample

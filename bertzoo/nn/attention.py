@@ -4,11 +4,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bertzoo.nn.dropout import Dropout
 from bertzoo.nn.dynamic_convolution import zero_padding
 from bertzoo.nn.platform import current_platform
 from bertzoo.nn.positions import take_tokens
 from bertzoo.nn.products import batched_product
+from bertzoo.nn.random import Dropout
 
 # Score of masked keys: low enough to vanish in the softmax, and finite in bfloat16 and float16.
 MASKED_SCORE = -3e4

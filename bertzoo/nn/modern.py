@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from bertzoo.nn.attention import SelfAttention, attend, attention_probabilities
-from bertzoo.nn.dense import Dense
-from bertzoo.nn.dropout import Dropout
-from bertzoo.nn.norm import LayerNorm
+from bertzoo.nn.dense import Dense, LayerNorm
 from bertzoo.nn.platform import current_platform
 from bertzoo.nn.positions import take_tokens
+from bertzoo.nn.random import Dropout
 
 
 class Linear(Dense):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 
-from bertzoo.nn.dropout import Dropout
+from bertzoo.nn.random import Dropout
 
 # Maps (query, key, value, mask, dropout, train) of `attend` to its result, or to None for arrays that do not fit. The
 # last argument, if not None, is the largest distance between a query and the keys that it sees.

@@ -1,4 +1,4 @@
-"""Random numbers from a counter-based hash, and sampling with them.
+"""Random numbers from a counter-based hash, sampling with them, and dropout.
 
 JAX's Threefry costs ten times the operations per element and compiles to a loop; two rounds of a good hash are enough
 for dropout and sampling.
@@ -6,6 +6,7 @@ for dropout and sampling.
 
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -93,3 +94,25 @@ def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...]) -> jax.Ar
     # Not the position in the batch, which can hold more than 2³² elements.
     place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
     return mix(mix(place ^ seeds_B[:, None]) + salt).reshape(shape)
+
+
+class Dropout(nn.Module):
+    """Set elements of x (B, ...) to 0 with probability `rate` in training, and scale the others by 1 / (1 - rate)."""
+
+    rate: float
+
+    def acts(self, train: bool) -> bool:
+        """Return whether a call may drop elements: in training, if the rate is above 0."""
+        return train and self.rate > 0.0
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+        key = self.random_key(train)
+        if key is None:
+            return x
+        keep = random_bits(key, x.shape) >= jnp.uint32(round(self.rate * 2**32))
+        return jnp.where(keep, x * (1.0 / (1.0 - self.rate)), jnp.zeros((), x.dtype))
+
+    def random_key(self, train: bool) -> jax.Array | None:
+        """Return a new key that decides which elements one application drops, or None if it drops none."""
+        return self.make_rng("dropout") if self.acts(train) else None

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.models import Compute, Model, pretraining
-from bertzoo.nn.flops import matmul_flops
-from bertzoo.nn.liveness import peak_bytes
+from bertzoo.nn.flops import matmul_flops, peak_bytes
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import Masked, MaskedObjective, Replaced
 

@@ -15,8 +15,8 @@ from bertzoo.data.mask import LinearShare
 from bertzoo.data.pack import RowPlan, plan_rows
 from bertzoo.data.pipeline import Batch, Batches, array_shapes, prefetch
 from bertzoo.data.rng import fold
-from bertzoo.models.generator import generator_config
 from bertzoo.models.partial import BELOW_LAYERS, names
+from bertzoo.models.replaced import generator_config
 from bertzoo.nn import Dense, TruncatedNormal
 from bertzoo.objectives import PROJECTIONS, Replaced, Teacher, TransferObjective, build_teacher
 from bertzoo.runs.configs import Auxiliary, Pretrain, Progressive, Recipe, Transfer

@@ -35,7 +35,7 @@ from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.heads import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
 from bertzoo.models import Model
-from bertzoo.models.generator import generator_config
+from bertzoo.models.replaced import generator_config
 from bertzoo.objectives import PROJECTIONS, MaskedObjective, Replaced, ReplacedObjective
 from bertzoo.runs import experiments
 from bertzoo.runs.configs import Recipe, TrainingConfig

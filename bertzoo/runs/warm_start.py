@@ -25,7 +25,7 @@ from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Model
-from bertzoo.models.generator import generator_config
+from bertzoo.models.replaced import generator_config
 from bertzoo.models.partial import stack
 from bertzoo.runs import experiments, load_model
 from bertzoo.runs.configs import Pretrain, Transfer

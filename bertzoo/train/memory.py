@@ -15,7 +15,7 @@ from jax.extend import core
 from bertzoo.core.config import divisors
 from bertzoo.core.errors import OutOfMemory
 from bertzoo.core.machine import machine_memory
-from bertzoo.nn import liveness
+from bertzoo.nn import flops
 from bertzoo.train import sharding
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def step_memory(
         teacher=bytes_of(teacher),
         batch=bytes_of(built.batch(index, rows)),
         gradients=parameters * (2 if accumulate > 1 else 1),
-        activations=liveness.peak_beside_results(gradients) + gathered,
+        activations=flops.peak_beside_results(gradients) + gathered,
     )
 
 

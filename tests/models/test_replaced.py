@@ -19,7 +19,7 @@ from tiers import quick
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Bert, Compute, Electra, MobileBert, Model, SchuBert
-from bertzoo.models.generator import generator_of
+from bertzoo.models.replaced import generator_of
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.objectives.replaced import corrupt, pairs_in_order
 from bertzoo.train.state import boxed_shapes

@@ -14,7 +14,7 @@ from messages import mentioning, mentions
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
-from bertzoo.nn.liveness import peak_beside_results
+from bertzoo.nn.flops import peak_beside_results
 from bertzoo.planning import chips, compiled, estimate
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.experiments import build_experiment

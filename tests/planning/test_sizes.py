@@ -11,7 +11,7 @@ import pytest
 from bertzoo.cli.main import main
 from bertzoo.core.kinds import shipped
 from bertzoo.models import Bert
-from bertzoo.nn.liveness import peak_beside_results, peak_bytes
+from bertzoo.nn.flops import peak_beside_results, peak_bytes
 from bertzoo.objectives import Masked, Replaced
 from bertzoo.planning import sizes
 from bertzoo.planning.sizes import measure

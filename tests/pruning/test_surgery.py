@@ -14,7 +14,7 @@ from zoo import CASES, LAYERS, SIZES, inputs, pretrained
 from bertzoo.core import config
 from bertzoo.heads import MaskedLanguageModel, NoHead, parameter_shapes
 from bertzoo.models import Bert, Compute, Model, SchuBert, SqueezeBert
-from bertzoo.nn import norm
+from bertzoo.nn import dense
 from bertzoo.pruning.structure import cut, cuttable, declare, fold
 from bertzoo.runs.configs import Pretrain
 
@@ -165,7 +165,7 @@ def statistics(monkeypatch):
     """Replace the mean in the norms."""
 
     def take(mean):
-        monkeypatch.setattr(norm, "jnp", SimpleNamespace(**vars(jnp) | {"mean": mean}))
+        monkeypatch.setattr(dense, "jnp", SimpleNamespace(**vars(jnp) | {"mean": mean}))
 
     return take
 

@@ -13,7 +13,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.kinds import kind_of_files
 from bertzoo.core.kinds import shipped as shipped_of
-from bertzoo.models.generator import generator_config
+from bertzoo.models.replaced import generator_config
 from bertzoo.runs import experiments
 from bertzoo.runs.configs import Pretrain
 from bertzoo.train import experiment, optim
