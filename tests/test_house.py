@@ -50,8 +50,8 @@ NEVER = LITERT | {"torch", "transformers", "tensorflow", "onnx", "onnx_ir", "onn
 # Old checkpoints, where torch or TensorFlow is installed to read them; the module that is copied beside an exported
 # model; and exports, where their packages are installed. executorch_process is a program of another Python.
 ALLOWED = {
-    "bertzoo.conversion.pickled": {"torch"},
-    "bertzoo.conversion.variables": {"tensorflow"},
+    "bertzoo.conversion.tensors": {"torch"},
+    "bertzoo.conversion.tensorflow1": {"tensorflow"},
     "bertzoo.conversion.modeling_bertzoo": {"torch"},
     "bertzoo.conversion.pytorch": {"torch"},
     "bertzoo.benchmarking.worker": {"torch", "onnxruntime", "executorch", "ai_edge_litert"},

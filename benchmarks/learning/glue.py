@@ -56,7 +56,7 @@ class TransformersSide:
         from bertzoo.finetuning.seeds import SeedJob
         from bertzoo.finetuning.settings import Finetune
         from bertzoo.finetuning.warm_start import load_starting_model
-        from bertzoo.tasks.encode import encode
+        from bertzoo.tasks.rows import encode
         from bertzoo.train import sharding
 
         pairs = [(key, value) for key, _, value in (word.removeprefix("--").partition("=") for word in words)]

@@ -107,9 +107,8 @@ def epoch(make: Any, model: str, threads: int) -> Step:
 def compare_sentences(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Sentences a second of SST-2, by how each side pads them."""
     from bertzoo.runs import load_model
-    from bertzoo.tasks.encode import encode
     from bertzoo.tasks.glue import GLUE
-    from bertzoo.tasks.rows import Slot, bucket_lengths
+    from bertzoo.tasks.rows import Slot, bucket_lengths, encode
 
     task, size = GLUE["sst2"], args.batch
     tokenizer = load_model.read_model(Path(args.model)).tokenizer

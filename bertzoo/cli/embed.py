@@ -64,9 +64,9 @@ class EmbedFlags(TextFlags):
 
 def read_texts(options: Any) -> list[str]:
     """Return the texts that the flags name; raises UserError if they name two sources."""
-    from bertzoo.tasks import inputs, readers
+    from bertzoo.tasks import readers
 
-    form = inputs.InputForm()
+    form = readers.InputForm()
     if options.input and options.text:
         raise UserError(f"--input={options.input} and TEXT exclude each other, because each names the texts. Keep one.")
     if options.text_a and not options.input:
@@ -78,8 +78,8 @@ def read_texts(options: Any) -> list[str]:
             )
         return readers.read_lines(options.input)
     if options.input:
-        return [example.text_a for example in inputs.from_table(options.input, [options.text_a or "text"], form)]
-    examples = inputs.from_texts(options.text, form) if options.text else inputs.from_stdin(sys.stdin, form)
+        return [example.text_a for example in readers.from_table(options.input, [options.text_a or "text"], form)]
+    examples = readers.from_texts(options.text, form) if options.text else readers.from_stdin(sys.stdin, form)
     return [example.text_a for example in examples]
 
 

@@ -82,10 +82,10 @@ def main(options: PredictFlags) -> int:
 def _fill(options: PredictFlags, model: "BlankFiller") -> int:
     from bertzoo.finetuning.task_kind import warn_unknown
     from bertzoo.runs.blanks import BLANK
-    from bertzoo.tasks import inputs
+    from bertzoo.tasks import readers
 
     texts = options.texts or [line.rstrip("\n") for line in sys.stdin if line.strip()]
-    examples = inputs.from_texts([text.replace(BLANK, " ") for text in texts], inputs.InputForm())
+    examples = readers.from_texts([text.replace(BLANK, " ") for text in texts], readers.InputForm())
     warn_unknown(model.tokenizer, examples, "the texts")
     records = model.records(texts, options.top)
     if options.json:
@@ -195,10 +195,10 @@ def _read_split(options: PredictFlags, split: str, model: "TaskModel") -> Sequen
 def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> Sequence[Any]:
     """Return the texts, pairs or questions that the flags name, by default those of standard input."""
     from bertzoo.finetuning.evaluate import to_questions
-    from bertzoo.tasks import inputs, squad
+    from bertzoo.tasks import readers, squad
 
     _check_source(options, questions)
-    form = inputs.InputForm(pair=options.pair or bool(options.text_b) or model.pair, words=model.kind == "tokens")
+    form = readers.InputForm(pair=options.pair or bool(options.text_b) or model.pair, words=model.kind == "tokens")
     decided = options.split or questions or ((model.task_name or options.task) and not model.pair)
     if (options.pair and decided) or (form.pair and form.words):
         raise UserError(
@@ -214,11 +214,11 @@ def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> S
         columns = [options.text_a or usual[0], *([options.text_b or usual[1]] if form.pair else [])]
         if not all(columns):
             raise UserError(f"--input={options.input} needs a column of second texts. Name the column with --text_b.")
-        examples, origin = inputs.from_table(options.input, columns, form, header=own.header), options.input
+        examples, origin = readers.from_table(options.input, columns, form, header=own.header), options.input
     elif options.texts:
-        examples, origin = inputs.from_texts(options.texts, form), "the command line"
+        examples, origin = readers.from_texts(options.texts, form), "the command line"
     else:
-        examples = inputs.from_stdin(sys.stdin, form)
+        examples = readers.from_stdin(sys.stdin, form)
     return to_questions(examples, origin) if questions else examples
 
 

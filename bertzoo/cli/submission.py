@@ -41,7 +41,7 @@ def main(options: SubmissionFlags) -> int:
     """Predict every test set and write the zip."""
     from bertzoo.core.paths import on_disk
     from bertzoo.finetuning.evaluate import predict_test_sets
-    from bertzoo.tasks import submission
+    from bertzoo.tasks import glue
 
     path = on_disk(options.output, "the submission", "Name a file on this machine.")
     if path.suffix != ".zip" or not path.parent.is_dir():
@@ -49,6 +49,6 @@ def main(options: SubmissionFlags) -> int:
     check_file(path, options.output)
     runs = [on_disk(run, "the model", "Copy it to this machine and pass the path of the copy.") for run in options.runs]
     predictions = predict_test_sets(runs, data_dir=options.data_dir, wnli=options.wnli, batch_size=options.batch_size)
-    submission.write_submission(path, predictions, wnli=options.wnli)
-    print(f"wrote {path}, with {len(submission.FILES)} files")
+    glue.write_submission(path, predictions, wnli=options.wnli)
+    print(f"wrote {path}, with {len(glue.FILES)} files")
     return 0

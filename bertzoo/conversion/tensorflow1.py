@@ -1,24 +1,59 @@
-"""Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT.
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+"""Read TensorFlow 1 checkpoints of BERT, MobileBERT, ELECTRA and ConvBERT; only this module may import TensorFlow.
 
-The module uses the tensor rules for Hugging Face, with names and axes changed to TensorFlow's.
+It uses the tensor rules for Hugging Face, with names and axes changed to TensorFlow's.
 """
 
+import glob
+import math
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertzoo.conversion import attributes, huggingface, variables
+import numpy as np
+
+from bertzoo.conversion import attributes, huggingface
 from bertzoo.conversion.families import BERT, CONVBERT, ELECTRA, MOBILEBERT
 from bertzoo.conversion.family import Family
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
 from bertzoo.conversion.rules import TensorRule, Tensors, to_ours
+from bertzoo.conversion.tensors import check_finite
 from bertzoo.conversion.tokenizers import VOCABULARY
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import UserError, needs_extra
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.heads import parameter_shapes
+
+INDEX = ".index"
+
+
+def read_variables(prefix: Path, select: Callable[[str], bool]) -> Tensors:
+    """Return the variables that `select` accepts by name, from the checkpoint files that begin with `prefix`.
+
+    Floats are float32. Raises UserError if TensorFlow is not installed or cannot read the files.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # otherwise it logs the CPU's instruction sets
+    with needs_extra(str(prefix), "tf"):
+        import tensorflow
+    try:
+        reader = tensorflow.train.load_checkpoint(str(prefix))
+        shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+        names = sorted(filter(select, shapes))
+        declared = sum(math.prod(shapes[name]) * types[name].size for name in names)
+        stored = sum(file.stat().st_size for file in prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*"))
+        if declared > (stored or prefix.stat().st_size):  # an older checkpoint is one file
+            raise ValueError(f"its variables have {declared:,} bytes, but its data files {stored:,}")
+        arrays = {name: np.asarray(reader.get_tensor(name)) for name in names}
+    except (tensorflow.errors.OpError, IndexError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"{prefix} is damaged or not a TensorFlow checkpoint: {reason}. Download it again.") from error
+    types = (tensorflow.bfloat16.as_numpy_dtype, np.floating)
+    floats = {name: array.astype(np.float32) for name, array in arrays.items() if issubclass(array.dtype.type, types)}
+    return arrays | check_finite(floats, prefix)
+
 
 CONFIG, STATE = "bert_config.json", "checkpoint"
 # Variables of the optimiser, and the temperature at which ELECTRA's generator is sampled.
@@ -93,9 +128,9 @@ def find_checkpoint(path: Path) -> Path | None:
     A checkpoint of TensorFlow's older format is the file `path`, beside `path`.meta, and has no index. Returns None if
     there is no checkpoint. Raises UserError if the directory holds several and its file `checkpoint` names none.
     """
-    if any(Path(f"{path}{end}").is_file() for end in (variables.INDEX, ".meta")):
+    if any(Path(f"{path}{end}").is_file() for end in (INDEX, ".meta")):
         return path
-    prefixes = sorted(file.with_suffix("") for file in path.glob(f"*{variables.INDEX}"))
+    prefixes = sorted(file.with_suffix("") for file in path.glob(f"*{INDEX}"))
     if len(prefixes) < 2:
         return prefixes[0] if prefixes else None
     state = (path / STATE).read_text(encoding="utf-8", errors="replace") if (path / STATE).is_file() else ""
@@ -107,7 +142,7 @@ def find_checkpoint(path: Path) -> Path | None:
 
 def read_tensorflow(prefix: Path) -> Pretrained:
     """Return the model of a checkpoint's prefix, with its generator, if any; raises UserError naming what is wrong."""
-    arrays = variables.read_variables(
+    arrays = read_variables(
         prefix, lambda name: name.split("/")[-1] not in _NOT_OF_THE_MODEL and not name.startswith(_TEACHER)
     )
     path, config = prefix.parent / CONFIG, None

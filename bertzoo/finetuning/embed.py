@@ -12,7 +12,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.finetuning.saved_model import SavedModel, one_device
 from bertzoo.runs.runner import FlaxRunner, Runner
 from bertzoo.tasks import fields
-from bertzoo.tasks.encode import encode_pieces
+from bertzoo.tasks.rows import encode_pieces
 
 DOCUMENT, QUERY = ("document", "passage"), ("query",)  # names of prompts for a search
 Precision = Literal["float32", "int8", "binary"]

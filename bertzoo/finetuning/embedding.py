@@ -35,9 +35,8 @@ from bertzoo.runs import load_model
 from bertzoo.runs.runner import Outputs
 from bertzoo.tasks import metrics
 from bertzoo.tasks.custom import CustomFiles
-from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.rows import Rows, Slot, padded, plan_batches
+from bertzoo.tasks.rows import Rows, Slot, encode, padded, plan_batches
 from bertzoo.tasks.task import Example, SplitExamples
 from bertzoo.train.step import Objective
 

@@ -27,7 +27,7 @@ from bertzoo.finetuning.task_kind import (
     log_skipped,
     warn_unknown,
 )
-from bertzoo.tasks import inputs, submission
+from bertzoo.tasks import glue, readers
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.squad import Question
 from bertzoo.tasks.task import Example
@@ -235,7 +235,7 @@ def predict_texts(
     model.task_class.unnamed(model)  # raises before the texts are read
     pair = model.pair or any(not isinstance(text, str) for text in texts)
     flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
-    examples = inputs.from_texts(flat, inputs.InputForm(pair=pair, words=model.kind == "tokens"))
+    examples = readers.from_texts(flat, readers.InputForm(pair=pair, words=model.kind == "tokens"))
     given = to_questions(examples, "the texts") if model.kind == "span" else examples
     return list(model.predict(given, batch_size).records)
 
@@ -252,7 +252,7 @@ def predict_test_sets(
     paths: Sequence[Path],
     *,
     data_dir: str,
-    wnli: submission.Wnli,
+    wnli: glue.Wnli,
     batch_size: int,
 ) -> dict[str, dict[str, int | float]]:
     """Return {test set: {key of an example: index of the predicted label, or predicted number}}.
@@ -279,11 +279,11 @@ def predict_test_sets(
             f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."
         )
     sets = {"mnli": ("mnli_matched", "mnli_mismatched", "ax")}  # of other tasks, the one with their name
-    submission.check_files([name for task in models for name in sets.get(task, (task,))], wnli)
+    glue.check_files([name for task in models for name in sets.get(task, (task,))], wnli)
     tests = {task: _tests(task, data_dir or model.recipe.data_dir) for task, model in models.items()}
     for splits in tests.values():
         for name, examples in splits.items():
-            submission.check_rows(name, [example.key for example in examples])
+            glue.check_rows(name, [example.key for example in examples])
     predictions: dict[str, dict[str, int | float]] = {}
     for task, splits in tests.items():
         model = models.pop(task)  # frees the previous task's parameters

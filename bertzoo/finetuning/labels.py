@@ -32,11 +32,10 @@ from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner, Outputs
 from bertzoo.tasks import decision, metrics
 from bertzoo.tasks.decision import sigmoid, softmax
-from bertzoo.tasks.encode import encode
 from bertzoo.tasks.entities import labels_of
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.predictions import label_records
-from bertzoo.tasks.rows import Slot, bucket_lengths, padded
+from bertzoo.tasks.rows import Slot, bucket_lengths, encode, padded
 from bertzoo.tasks.squad_tasks import SQUAD
 from bertzoo.tasks.task import Example, SplitExamples, Task, double_unordered
 

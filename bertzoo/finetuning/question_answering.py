@@ -22,7 +22,7 @@ from bertzoo.finetuning.task_kind import (
 )
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs.runner import Outputs
-from bertzoo.tasks import squad, squad_metric, windows
+from bertzoo.tasks import squad, squad_tasks, windows
 from bertzoo.tasks.answers import Answered, Decoding, decode
 from bertzoo.tasks.custom import question_task
 from bertzoo.tasks.predictions import answer_records
@@ -70,10 +70,10 @@ class AnswerSplit(Split):
     def scores(self, predictions: list[Answered]) -> dict[str, float]:
         """Return SQuAD's official metrics by name; those of `score_2` if some questions have no answer."""
         if not self.task.nulls:
-            return squad_metric.score_1(self.examples, {answer.key: answer.text for answer in predictions})
+            return squad_tasks.score_1(self.examples, {answer.key: answer.text for answer in predictions})
         odds = {answer.key: answer.null_odds or 0.0 for answer in predictions}
         best = {answer.key: answer.best for answer in predictions}
-        return squad_metric.score_2(self.examples, best, odds, self.decoding.threshold)
+        return squad_tasks.score_2(self.examples, best, odds, self.decoding.threshold)
 
     def distinct(self, predictions: list[Answered]) -> set[Any]:
         """Return the distinct answers, or none for a single question, whose answer proves no collapse."""
@@ -81,7 +81,7 @@ class AnswerSplit(Split):
 
     def save(self, folder: Path, predictions: list[Answered]) -> None:
         """Write the answers as SQuAD's scripts read them."""
-        squad_metric.save(folder, predictions)
+        squad_tasks.save(folder, predictions)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from typing import Any, get_args
 
 from bertzoo.heads.base import HeadConfig, NoHead, parameter_axes, parameter_shapes
 from bertzoo.heads.embedding import SentenceEmbedding
-from bertzoo.heads.joint_span import JointSpanExtraction, align_starts, drop_excluded
 from bertzoo.heads.labels import SequenceClassification, TokenClassification
 from bertzoo.heads.multi_task import MultiTaskHead
 from bertzoo.heads.pretraining import MaskedLanguageModel, ReplacedTokens
-from bertzoo.heads.span import SpanExtraction
+from bertzoo.heads.span import JointSpanExtraction, SpanExtraction, align_starts, drop_excluded
 
 Head = (
     NoHead

@@ -110,13 +110,13 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
         raise UserError(f"{url} is not a complete checkpoint of a run. Name the run or another of its checkpoints.")
     folder = RemoteFolder.at(url)
     tree = folder.list_tree()
-    index = any("/" not in path and path.endswith(variables.INDEX) for path in tree)
+    index = any("/" not in path and path.endswith(tensorflow1.INDEX) for path in tree)
     if index or {MODEL, huggingface.CONFIG, CONFIG, sentence_modules.MODULES} & tree.keys():
         return folder, ".", _select(tree, *_parts(folder, tree))
     if not tree and folder.path.strip("/").count("/"):
         beside = RemoteFolder.at(parent)
         names = {path: state for path, state in beside.list_tree().items() if "/" not in path}
-        if f"{name}{variables.INDEX}" in names:
+        if f"{name}{tensorflow1.INDEX}" in names:
             needed = (tensorflow1.CONFIG, VOCABULARY)
             return beside, name, {n: s for n, s in names.items() if n.startswith(f"{name}.") or n in needed}
     state = "is not a run, a checkpoint, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint"

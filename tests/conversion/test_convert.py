@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from tiny_bert import convert
 
 import bertzoo
-from bertzoo.conversion import pickled, tensors
+from bertzoo.conversion import tensors
 from bertzoo.core import atomic
 from bertzoo.core.errors import UserError
 from bertzoo.runs import load_model
@@ -275,7 +275,7 @@ def test_a_pickle_with_compressed_entries_is_rejected_unread(tmp_path):
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("m/data.pkl", bytes(1 << 20))
     with pytest.raises(UserError, match=mentioning(file, "m/data.pkl", f"{1 << 20:,}")):
-        pickled.read_pickled(file)
+        tensors.read_pickled(file)
 
 
 def test_existing_files_at_the_destination_stay(tmp_path, capsys):

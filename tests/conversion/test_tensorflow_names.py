@@ -14,7 +14,7 @@ from messages import mentioning, refused
 
 import bertzoo
 from bertzoo.cli.main import main
-from bertzoo.conversion import attributes, tensorflow1, variables
+from bertzoo.conversion import attributes, tensorflow1
 from bertzoo.conversion.rules import to_theirs
 from bertzoo.core.config import load, shipped
 from bertzoo.core.errors import UserError
@@ -96,7 +96,7 @@ def place(folder: Path, found: dict[str, np.ndarray], monkeypatch: pytest.Monkey
         assert prefix == folder / "model.ckpt"
         return {name: array for name, array in found.items() if wanted(name)}
 
-    monkeypatch.setattr(variables, "read_variables", read)
+    monkeypatch.setattr(tensorflow1, "read_variables", read)
     return folder
 
 

@@ -11,7 +11,7 @@ import zstandard
 from messages import mentioning
 
 from bertzoo.core.errors import CorpusError, UserError, needs_extra
-from bertzoo.data.sources import text, tfds
+from bertzoo.data.sources import text
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
 
@@ -266,4 +266,4 @@ def test_a_broken_package_is_not_called_missing(error):
 def test_a_data_set_that_would_be_looked_up_on_the_network_is_rejected(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(CorpusError, match=mentioning(f"tfds:{name}", "NAME/CONFIG")):
-        tfds.open_split(name)
+        text.open_split(name)

@@ -25,7 +25,7 @@ from bertzoo.heads import SentenceEmbedding
 from bertzoo.models import Bert, Compute
 from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
-from bertzoo.tasks.encode import encode
+from bertzoo.tasks.rows import encode
 from bertzoo.tasks.task import Example
 
 PAIRS = {"kind": "texts", "train": "train.csv", "dev": "dev.csv", "text_b": "partner"}

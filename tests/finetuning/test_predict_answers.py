@@ -19,8 +19,7 @@ from bertzoo.finetuning.question_answering import noted_options, squad_notes
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs import load_model
 from bertzoo.tasks import squad
-from bertzoo.tasks.squad_metric import score_2
-from bertzoo.tasks.squad_tasks import SquadOptions
+from bertzoo.tasks.squad_tasks import SquadOptions, score_2
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,7 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
-from bertzoo.tasks.encode import encode
-from bertzoo.tasks.rows import bucket_lengths
+from bertzoo.tasks.rows import bucket_lengths, encode
 
 
 def test_a_run_learns_and_writes_its_results(finished: Path, folder: Path):

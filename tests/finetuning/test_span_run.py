@@ -22,7 +22,7 @@ from bertzoo.models import DistilBert
 from bertzoo.runs import load_model
 from bertzoo.tasks import squad, windows
 from bertzoo.tasks.rows import bucket_lengths
-from bertzoo.tasks.squad_metric import score_1, score_2
+from bertzoo.tasks.squad_tasks import score_1, score_2
 from bertzoo.train import sharding
 
 

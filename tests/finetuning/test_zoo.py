@@ -25,8 +25,8 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.warm_start import StartingModel, load_starting_model
 from bertzoo.heads import MaskedLanguageModel, SentenceEmbedding, SequenceClassification
 from bertzoo.runs import load_model
-from bertzoo.tasks.encode import encode
 from bertzoo.tasks.glue import GLUE
+from bertzoo.tasks.rows import encode
 from bertzoo.tasks.task import Example, double_unordered
 from bertzoo.train import sharding
 

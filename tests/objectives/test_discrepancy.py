@@ -7,7 +7,7 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.objectives import discrepancy
+from bertzoo.objectives import transfer
 
 B, L, D, H, V = 2, 5, 8, 3, 11
 RNG = np.random.default_rng(0)
@@ -31,11 +31,11 @@ def tokens():
 
 STATES = {  # and the distance between the states of a token
     "feature": (
-        discrepancy.feature_map,
+        transfer.feature_map,
         lambda x, y: np.mean(((x - x.mean()) / x.std() - (y - y.mean()) / y.std()) ** 2),
     ),
-    "mean": (discrepancy.mean, lambda x, y: (x.mean() - y.mean()) ** 2),
-    "variance": (discrepancy.variance, lambda x, y: abs(x.var() - y.var())),
+    "mean": (transfer.mean, lambda x, y: (x.mean() - y.mean()) ** 2),
+    "variance": (transfer.variance, lambda x, y: abs(x.var() - y.var())),
 }
 
 
@@ -57,11 +57,11 @@ def test_attention_loss_is_kl_with_the_gradient_of_cross_entropy():
         return np.sum(p[seen] * np.log(p[seen] / q[seen]))
 
     expected = sum(np.mean([divergence(teacher[b, h, t], student[b, h, t]) for h in range(H)]) for b, t in tokens())
-    assert discrepancy.attention(teacher, student, WEIGHTS) == pytest.approx(expected, rel=1e-5)
-    assert discrepancy.attention(teacher, teacher, WEIGHTS) == pytest.approx(0, abs=1e-5)
+    assert transfer.attention(teacher, student, WEIGHTS) == pytest.approx(expected, rel=1e-5)
+    assert transfer.attention(teacher, teacher, WEIGHTS) == pytest.approx(0, abs=1e-5)
 
     scores = RNG.normal(size=(B, H, L, L))
-    ours = jax.grad(lambda s: discrepancy.attention(teacher, jax.nn.softmax(s), WEIGHTS))(jnp.asarray(scores))
+    ours = jax.grad(lambda s: transfer.attention(teacher, jax.nn.softmax(s), WEIGHTS))(jnp.asarray(scores))
     # Of −Σ T·log softmax(s): softmax(s) − T, by the weight of the query, averaged over heads.
     theirs = (softmax(scores) - teacher) * WEIGHTS[:, None, :, None] / H
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
@@ -69,14 +69,14 @@ def test_attention_loss_is_kl_with_the_gradient_of_cross_entropy():
 
 def test_maps_of_other_numbers_of_heads_are_averaged():
     teacher, student = maps(H), maps(2)
-    single = discrepancy.attention(teacher.mean(1, keepdims=True), student.mean(1, keepdims=True), WEIGHTS)
-    assert discrepancy.attention(teacher, student, WEIGHTS) == pytest.approx(float(single), rel=1e-6)
+    single = transfer.attention(teacher.mean(1, keepdims=True), student.mean(1, keepdims=True), WEIGHTS)
+    assert transfer.attention(teacher, student, WEIGHTS) == pytest.approx(float(single), rel=1e-6)
     assert single != pytest.approx(0, abs=1e-3)
 
 
 def test_probabilities_that_vanish_leave_loss_and_gradient_finite():
     teacher = np.full((1, 1, 1, 2), 0.5)
-    loss, gradient = jax.value_and_grad(lambda s: discrepancy.attention(teacher, jax.nn.softmax(s), np.ones((1, 1))))(
+    loss, gradient = jax.value_and_grad(lambda s: transfer.attention(teacher, jax.nn.softmax(s), np.ones((1, 1))))(
         jnp.array([[[[500.0, -500.0]]]])
     )
     assert np.isfinite(loss) and np.isfinite(gradient).all() and loss > 40
@@ -85,7 +85,7 @@ def test_probabilities_that_vanish_leave_loss_and_gradient_finite():
 def test_soft_cross_entropy():
     teacher, student = RNG.normal(0, 3, (2, B, L, V))
     expected = -np.sum(softmax(teacher) * np.log(softmax(student)), axis=-1)
-    np.testing.assert_allclose(discrepancy.soft_cross_entropy(teacher, student), expected, rtol=1e-5)
+    np.testing.assert_allclose(transfer.soft_cross_entropy(teacher, student), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("ours", [ours for ours, _ in STATES.values()])
@@ -96,4 +96,4 @@ def test_no_gradient_reaches_the_teacher(ours):
 
 def test_maps_with_other_numbers_of_keys_raise():
     with pytest.raises(ConfigError, match=mentioning(L, 3, "stride")):
-        discrepancy.attention(maps(H), maps(H)[..., ::2], WEIGHTS)
+        transfer.attention(maps(H), maps(H)[..., ::2], WEIGHTS)

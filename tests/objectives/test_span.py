@@ -17,8 +17,7 @@ from bertzoo.conversion.heads import keep_head
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import JointSpanExtraction, NoHead, SpanExtraction, parameter_shapes
-from bertzoo.heads.joint_span import JointSpanObjective
-from bertzoo.heads.span import SpanObjective
+from bertzoo.heads.span import JointSpanObjective, SpanObjective
 from bertzoo.models import Bert, Compute, Electra
 from bertzoo.runs import load_model
 from bertzoo.train import sharding

@@ -19,7 +19,7 @@ import tiny_bert
 import torch
 
 from bertzoo.conversion import huggingface
-from bertzoo.conversion.pickled import read_pickled
+from bertzoo.conversion.tensors import read_pickled
 
 BIAS = "cls.predictions.bias"
 

@@ -25,7 +25,7 @@ from test_tensorflow_names import BERT, CASES, CONVBERT, ELECTRA, MOBILEBERT, TI
 
 import bertzoo
 from bertzoo.cli.main import main
-from bertzoo.conversion import variables
+from bertzoo.conversion import tensorflow1
 from bertzoo.core.errors import UserError
 from bertzoo.runs import load_model
 
@@ -223,5 +223,5 @@ def test_variables_that_share_their_bytes_are_rejected(tmp_path: Path) -> None:
     (data,) = folder.glob("*.data-*")
     data.write_bytes(data.read_bytes()[: 64 * 64 * 4])
     with pytest.raises(UserError) as error:
-        variables.read_variables(folder / "model.ckpt-7", lambda name: True)
+        tensorflow1.read_variables(folder / "model.ckpt-7", lambda name: True)
     assert mentions(str(error.value), folder / "model.ckpt-7", "32,768", "16,384")

@@ -49,15 +49,15 @@ def test_a_stage_has_one_loss():
     """The other side's is ours, of the same states and attention maps."""
     import torch
 
-    from bertzoo.objectives import discrepancy
+    from bertzoo.objectives import transfer
 
     random = np.random.default_rng(0)
     states = [random.normal(size=(2, 5, 8)).astype(np.float32) * scale for scale in (1, 3)]
     maps = [random.dirichlet(np.ones(5), size=(2, 4, 5)).astype(np.float32) for _ in range(2)]
-    of = {"feature": discrepancy.feature_map, "mean": discrepancy.mean, "variance": discrepancy.variance}
+    of = {"feature": transfer.feature_map, "mean": transfer.mean, "variance": transfer.variance}
     every = np.ones((2, 5), np.float32)
     parts = {name: function(states[1], states[0], every) for name, function in of.items()}
-    parts["attention"] = discrepancy.attention(maps[1], maps[0], every)
+    parts["attention"] = transfer.attention(maps[1], maps[0], every)
     ours = sum(
         transfer_stage.WEIGHTS[name] * float(part) / every.size / transfer_stage.LAYERS for name, part in parts.items()
     )

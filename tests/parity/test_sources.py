@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.sources import tfds as ours
+from bertzoo.data.sources import text as ours
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
@@ -123,7 +123,7 @@ def test_damaged_parquet_raises_by_name(tmp_path):
 
 @pytest.mark.parametrize("name", ["wikipedia/20230601.en", "c4/en"])
 def test_data_sets_are_read_in_their_order(name, monkeypatch):
-    monkeypatch.setattr(ours, "ROWS", 3)
+    monkeypatch.setattr(ours, "EXAMPLES", 3)
     with tfds.testing.mock_data(num_examples=8):
         examples = list(tfds.data_source(name, split="train", download=False))
         expected = [example["text"] for example in examples]

@@ -18,7 +18,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.partial import stack
 from bertzoo.nn.flops import matmul_flops
-from bertzoo.objectives import discrepancy
+from bertzoo.objectives import transfer
 from bertzoo.runs import experiments
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import batch_shapes
@@ -120,10 +120,10 @@ def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
     def expected(tokens):
         states = theirs.hidden_states[2], mine.hidden_states[2], tokens
         sums = {
-            "feature": knowledge.feature * discrepancy.feature_map(*states),
-            "mean": knowledge.mean * discrepancy.mean(*states),
-            "variance": knowledge.variance * discrepancy.variance(*states),
-            "attention": knowledge.attention * discrepancy.attention(theirs.attentions[1], mine.attentions[1], tokens),
+            "feature": knowledge.feature * transfer.feature_map(*states),
+            "mean": knowledge.mean * transfer.mean(*states),
+            "variance": knowledge.variance * transfer.variance(*states),
+            "attention": knowledge.attention * transfer.attention(theirs.attentions[1], mine.attentions[1], tokens),
         }
         return {name: float(total / 3 / tokens.sum()) for name, total in sums.items()}
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from labelled import tokenizer
 from messages import mentioning
 
-from bertzoo.tasks.encode import encode, truncated
-from bertzoo.tasks.rows import Rows, bucket_lengths
+from bertzoo.tasks.rows import Rows, bucket_lengths, encode, truncated
 from bertzoo.tasks.task import Example
 
 TOKENIZER = tokenizer()

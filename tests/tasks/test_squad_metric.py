@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from messages import mentioning
 
 from bertzoo.core.errors import UserError
-from bertzoo.tasks import squad_metric as metric
+from bertzoo.tasks import squad_tasks as metric
 from bertzoo.tasks.answers import Answered, Candidate
 from bertzoo.tasks.squad import Answer, Question
 

@@ -6,9 +6,8 @@ import pytest
 from messages import mentioning
 
 from bertzoo.core.errors import UserError
-from bertzoo.tasks import submission
-from bertzoo.tasks.glue import GLUE
-from bertzoo.tasks.submission import check_files, check_rows, write_submission
+from bertzoo.tasks import glue
+from bertzoo.tasks.glue import GLUE, check_files, check_rows, write_submission
 
 # The rows of GLUE's test sets, without their headers.
 ROWS = {
@@ -29,13 +28,13 @@ ROWS = {
 @pytest.fixture
 def few(monkeypatch):
     """Test sets of four rows."""
-    monkeypatch.setattr(submission, "FILES", {name: (file, 4) for name, (file, _) in submission.FILES.items()})
+    monkeypatch.setattr(glue, "FILES", {name: (file, 4) for name, (file, _) in glue.FILES.items()})
 
 
 def predicted(without=()):
     """For every task the last label in each row, for STS-B numbers above the range; rows in reverse order."""
-    last = {n: 7.25 if n == "stsb" else len(GLUE[n.partition("_")[0]].labels) - 1 for n in submission.FILES}
-    rows = {name: reversed(range(count)) for name, (_, count) in submission.FILES.items() if name not in without}
+    last = {n: 7.25 if n == "stsb" else len(GLUE[n.partition("_")[0]].labels) - 1 for n in glue.FILES}
+    rows = {name: reversed(range(count)) for name, (_, count) in glue.FILES.items() if name not in without}
     return {name: {str(i): last[name] for i in several} for name, several in rows.items()}
 
 
@@ -63,7 +62,7 @@ def test_labels_are_spelt_as_the_leaderboard_does(few, tmp_path):
 def test_wnli_is_the_majority_unless_predicted(few, tmp_path):
     write_submission(tmp_path / "a.zip", predicted())
     assert read(tmp_path / "a.zip")["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t0\n2\t0\n3\t0\n"
-    rest = [name for name in submission.FILES if name != "wnli"]
+    rest = [name for name in glue.FILES if name != "wnli"]
     check_files(rest, "majority")
     with pytest.raises(UserError, match=mentioning("predictions", "wnli")):
         check_files(rest, "predicted")
@@ -97,9 +96,9 @@ def test_a_number_below_the_range_is_clipped(few, tmp_path):
 
 def test_missing_and_unknown_test_sets_are_named():
     with pytest.raises(UserError, match=mentioning("predictions", "qqp, ax")):
-        check_files([name for name in submission.FILES if name not in ("ax", "qqp")], "predicted")
+        check_files([name for name in glue.FILES if name not in ("ax", "qqp")], "predicted")
     with pytest.raises(UserError, match=mentioning("mnli", "cola, sst2")):
-        check_files([*submission.FILES, "mnli"], "majority")
+        check_files([*glue.FILES, "mnli"], "majority")
 
 
 @pytest.mark.parametrize(("keys", "named"), [("02", "1, 3"), ("01234", "4"), ("0112", "3, 1")])

@@ -14,10 +14,10 @@ from typing import Any
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.hashes import is_chosen, is_heldout
-from bertzoo.data.sources import embedded, tfds
+from bertzoo.data.sources import embedded
 from bertzoo.data.sources.files import TABLES, SourceFile, find_files
 from bertzoo.data.sources.mixture import MixturePart
-from bertzoo.data.sources.text import json_documents, table_documents, text_documents
+from bertzoo.data.sources.text import TFDS, json_documents, ranges, table_documents, text_documents
 
 _FEWEST_DOCUMENTS = 1 << 16  # that close a piece of few bytes
 
@@ -120,8 +120,8 @@ def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
         yield name, Origin(name, lambda: iter(embedded.documents()))
     elif name.startswith("embedded:"):
         raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded source.")
-    elif name.startswith(tfds.PREFIX):
-        for part, documents in tfds.ranges(name.removeprefix(tfds.PREFIX), text_field):
+    elif name.startswith(TFDS):
+        for part, documents in ranges(name.removeprefix(TFDS), text_field):
             yield part, Origin(part, documents)
     else:
         for file in find_files(name):

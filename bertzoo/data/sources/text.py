@@ -1,4 +1,8 @@
-"""Read the documents of a text, JSON-lines, Parquet or Arrow file; the first two may be compressed."""
+"""Read the documents of a source: a text, JSON-lines, Parquet or Arrow file, or a range of a data set's examples.
+
+Text and JSON-lines files may be compressed. A data set is one that TensorFlow Datasets has prepared; its examples are
+read by index and without TensorFlow.
+"""
 
 import functools
 import gzip
@@ -210,3 +214,60 @@ def table_documents(file: SourceFile, text_field: str) -> Iterator[str]:
                 f"{file} is no whole {'Arrow' if file.name.endswith('.arrow') else 'Parquet'} file: {reason}. "
                 "Download it again, or leave it out."
             ) from error
+
+
+# Data sets of TensorFlow Datasets: what their names start with, the split that is read, and examples in one range.
+TFDS, SPLIT, EXAMPLES = "tfds:", "train", 1 << 17
+# TensorFlow Datasets would look up a namespace (huggingface:glue) on the network, and options may hold URLs.
+_NAME = re.compile(r"\w+(/[\w.-]+)?(:\d[\d.*]*)?")
+
+
+def ranges(dataset: str, text_field: str) -> Iterator[tuple[str, Callable[[], Iterator[str]]]]:
+    """Yield name and reader of each range of EXAMPLES examples in the training split of `NAME[/CONFIG][:VERSION]`.
+
+    Raises CorpusError as `open_split` does, or if the split is empty.
+    """
+    count = len(open_split(dataset))
+    if not count:
+        raise CorpusError(f"{TFDS}{dataset} has no examples in the split {SPLIT}. Name a data set with examples.")
+    for start in range(0, count, EXAMPLES):
+        stop = min(start + EXAMPLES, count)
+        yield f"{TFDS}{dataset}[{start}:{stop}]", functools.partial(_documents, dataset, text_field, start, stop)
+
+
+def _documents(dataset: str, text_field: str, start: int, stop: int) -> Iterator[str]:
+    """Yield the texts of the feature `text_field`; raises CorpusError naming an example without text."""
+    examples = open_split(dataset)
+    for index in range(start, stop):
+        place, example = f"{TFDS}{dataset}[{index}]", examples[index]
+        text = example.get(text_field)
+        if isinstance(text, bytes):
+            try:
+                text = text.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(
+                    f"{place} is not UTF-8 text: {error.reason}. Name another field in text_field."
+                ) from error
+        if not isinstance(text, str):
+            raise CorpusError(f"{place} has no text in {text_field!r}. Set text_field to one of {', '.join(example)}.")
+        yield record_document(text, place)
+
+
+def open_split(dataset: str) -> Any:
+    """Return the examples of the training split, as a sequence; contacts no network.
+
+    Raises CorpusError if the name is wrong or the data set is not prepared on this machine, and UserError without
+    TensorFlow Datasets.
+    """
+    if not _NAME.fullmatch(dataset):
+        raise CorpusError(f"{TFDS}{dataset} is not NAME, NAME/CONFIG or NAME/CONFIG:VERSION. Correct the name.")
+    with needs_extra(f"{TFDS}{dataset}", "tfds"):
+        import tensorflow_datasets  # pyright: ignore[reportMissingImports]
+    try:
+        return tensorflow_datasets.data_source(dataset, split=SPLIT, download=False)
+    except Exception as error:  # the library raises many types
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise CorpusError(
+            f"{TFDS}{dataset} cannot be opened ({reason}). Prepare it with `tfds build {dataset}"
+            " --file_format=array_record`, and set TFDS_DATA_DIR if it is not in ~/tensorflow_datasets."
+        ) from error
