@@ -57,11 +57,9 @@ ALLOWED = {
     "bertzoo.benchmarking.worker": {"torch", "onnxruntime", "executorch", "ai_edge_litert"},
     "bertzoo.export.litert.write": LITERT,
     "bertzoo.export.litert.litert_process": {"litert_converter"},
-    "bertzoo.export.litert.quantise": {"litert_quantizer"},
     "bertzoo.export.litert.flatbuffer": {"litert_converter"},
     "bertzoo.export.pytorch.phone_module": {"torch"},
-    "bertzoo.export.pytorch.onnx_file": {"torch"},
-    "bertzoo.export.pytorch.onnx_text": {"onnx"},
+    "bertzoo.export.pytorch.onnx_file": {"torch", "onnx"},
     "bertzoo.export.runtimes": {"onnxruntime"},
     "bertzoo.export.pytorch.executorch_process": {"torch", "executorch"},
 }

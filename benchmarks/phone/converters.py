@@ -34,10 +34,9 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
 from bertzoo.export.companions import companions
-from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.from_model import build_graph, scale_updates
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.graph.updates import scale_updates
-from bertzoo.export.litert import quantise, write
+from bertzoo.export.litert import write
 from bertzoo.export.options import Precision
 from bertzoo.runs import load_model
 from bertzoo.tasks.glue import GLUE
@@ -141,7 +140,7 @@ class Files:
                 training = training_graph(load_model.read_model(self.hub(calibrated)))
                 rows = {write.signature(length): verify.sample_rows(training, None, length) for length in lengths}
                 model = scale_updates(model, itertools.chain.from_iterable(rows.values()))
-            atomic.write_bytes(path, quantise.quantised(write.convert(model, lengths), precision, rows))
+            atomic.write_bytes(path, write.quantised(write.convert(model, lengths), precision, rows))
 
 
 def corner(options: list[tuple[str, str]]) -> Any:

@@ -53,8 +53,7 @@ class SearchFlags(TextFlags, SearchAction):
 def main(options: SearchFlags) -> int:
     """Write the index, or print the nearest texts of each query."""
     from bertzoo.export.file_model import open_embedding_model
-    from bertzoo.finetuning.embed import DOCUMENT, QUERY
-    from bertzoo.finetuning.text_index import build_index, read_index
+    from bertzoo.finetuning.embed import DOCUMENT, QUERY, build_index, read_index
     from bertzoo.train.step import keep_programs
 
     reject(options, ("top", "json") if options.what == "index" else ("precision", "size"), f"`search {options.what}`")

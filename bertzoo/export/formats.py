@@ -13,13 +13,12 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export import lengths, runtimes
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import check_installed
-from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.from_model import build_graph, scale_updates
 from bertzoo.export.graph.reference import TrainingGraph
-from bertzoo.export.graph.updates import scale_updates
-from bertzoo.export.litert import flatbuffer, mediapipe, quantise, write
+from bertzoo.export.litert import flatbuffer, mediapipe, write
 from bertzoo.export.litert.mediapipe import TaskGraph
 from bertzoo.export.options import Precision
-from bertzoo.export.pytorch import executorch, onnx_file, onnx_text
+from bertzoo.export.pytorch import executorch, onnx_file
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.runs.runner import Runner
 
@@ -95,13 +94,13 @@ def targets(python: Path) -> dict[str, Target]:
         ),
         Target(
             name="onnx-text",
-            check=partial(check_installed, "--to=onnx-text", onnx_text.PACKAGES, "onnx"),
+            check=partial(check_installed, "--to=onnx-text", onnx_file.PACKAGES, "onnx"),
             check_runtime=partial(check_installed, "a .onnx file that takes texts", ("onnx", "onnxruntime"), "onnx"),
             lengths=lengths.text_lengths,
-            make=partial(_onnx, onnx_text.onnx_text),
-            load=lambda file, threads: runtimes.Onnx(onnx_text.split(file)[1], threads),
+            make=partial(_onnx, onnx_file.onnx_text),
+            load=lambda file, threads: runtimes.Onnx(onnx_file.split(file)[1], threads),
             prove=lambda file, run, model, sizes: {
-                "text": onnx_text.check_texts(file, run, model, sizes, _row_span(model, sizes)[-1])
+                "text": onnx_file.check_texts(file, run, model, sizes, _row_span(model, sizes)[-1])
             },
         ),
         Target(
@@ -140,7 +139,7 @@ def _litert(pretrained: Pretrained, reference: Any, settings: FileSettings, file
         graph = scale_updates(graph, itertools.chain.from_iterable(calibration.values()))
     if reference is not training:
         graph = reference.replace(graph=graph)
-    content = quantise.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)
+    content = write.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)
     facts = {"operators": flatbuffer.operators(content), "ports": flatbuffer.ports(content)}
     if reference is not training:
         assert pretrained.tokenizer is not None

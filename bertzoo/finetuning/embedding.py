@@ -19,11 +19,11 @@ from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.tokenizers.tokenizer import label
 from bertzoo.finetuning.embed import EmbeddingModel, unit_vectors
-from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
     Purpose,
     RowForm,
+    Split,
     TaskKind,
     Unlabelled,
     build_head,

@@ -8,8 +8,7 @@ import numpy as np
 
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.labels import LabelTask
-from bertzoo.finetuning.scoring import Split
-from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm
+from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, Split
 from bertzoo.runs.runner import Outputs
 from bertzoo.tasks import entities, metrics
 from bertzoo.tasks.decision import softmax

@@ -17,14 +17,15 @@ from bertzoo.finetuning.labels import LabelSplit, LabelTask
 from bertzoo.finetuning.multi_task import MultiTask
 from bertzoo.finetuning.question_answering import QuestionTask
 from bertzoo.finetuning.saved_model import SavedModel, load_saved
-from bertzoo.finetuning.scoring import Split, score_splits
 from bertzoo.finetuning.task_kind import (
     Predictions,
     Purpose,
     RowForm,
+    Split,
     TaskKind,
     Unlabelled,
     log_skipped,
+    score_splits,
     warn_unknown,
 )
 from bertzoo.tasks import glue, readers

@@ -15,12 +15,13 @@ from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning.scoring import Split, SplitOutputs
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
     Predictions,
     Purpose,
     RowForm,
+    Split,
+    SplitOutputs,
     TaskKind,
     Unlabelled,
     build_head,

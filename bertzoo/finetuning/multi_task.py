@@ -12,9 +12,8 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.entities import EntitySplit, EntityTask
 from bertzoo.finetuning.labels import LabelTask
-from bertzoo.finetuning.scoring import Split
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, TaskKind
+from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, Split, TaskKind
 from bertzoo.heads.multi_task import MultiTaskHead, NamedHead, check_names
 from bertzoo.runs.runner import Outputs
 from bertzoo.tasks.entities import TextWindows

@@ -10,12 +10,13 @@ import numpy as np
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.finetuning.scoring import LOSSES, Split
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
+    LOSSES,
     Predictions,
     Purpose,
     RowForm,
+    Split,
     TaskKind,
     Unlabelled,
     build_head,

@@ -11,9 +11,9 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.finetuning.kind import BASELINES
-from bertzoo.finetuning.scoring import Figures
 from bertzoo.finetuning.seeds import SCORES, chosen_epoch, read_decision, read_scores
 from bertzoo.finetuning.settings import Finetune
+from bertzoo.finetuning.task_kind import Figures
 from bertzoo.runs import provenance, report
 from bertzoo.runs.report import History
 from bertzoo.tasks.decision import describe

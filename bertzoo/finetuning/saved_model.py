@@ -16,9 +16,9 @@ from bertzoo.core.paths import is_url
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.kind import FINETUNE, MODEL, RESULTS
 from bertzoo.finetuning.question_answering import noted_options
-from bertzoo.finetuning.scoring import outputs_and_losses
 from bertzoo.finetuning.seeds import SCORES
 from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
+from bertzoo.finetuning.task_kind import outputs_and_losses
 from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner, RowRunner, Runner

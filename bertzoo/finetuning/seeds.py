@@ -20,9 +20,18 @@ from bertzoo.core.kinds import METRICS, model_name
 from bertzoo.core.logs import LOGGER
 from bertzoo.core.paths import Location
 from bertzoo.finetuning.kind import MODEL
-from bertzoo.finetuning.scoring import Evaluation, Figures, Split, SplitOutputs, outputs_and_losses, score_splits
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import RowForm, TaskKind, check_split
+from bertzoo.finetuning.task_kind import (
+    Evaluation,
+    Figures,
+    RowForm,
+    Split,
+    SplitOutputs,
+    TaskKind,
+    check_split,
+    outputs_and_losses,
+    score_splits,
+)
 from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.heads import parameter_shapes
 from bertzoo.models.partial import BELOW_LAYERS

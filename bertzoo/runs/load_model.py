@@ -20,7 +20,7 @@ import jax
 import numpy as np
 import tomli_w
 
-from bertzoo.conversion import huggingface, sentence_modules, tensorflow1, tensors, variables
+from bertzoo.conversion import huggingface, sentence_modules, tensorflow1, tensors
 from bertzoo.conversion.pretrained import SOURCE, Pretrained, check_vocabulary, inherited
 from bertzoo.conversion.tokenizers import VOCABULARY
 from bertzoo.core import atomic, config, paths

@@ -13,9 +13,8 @@ from zoo import CASES, WINDOWED, inputs, pretrained
 
 from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers
-from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.from_model import build_graph, scale_updates
 from bertzoo.export.graph.reference import TrainingGraph
-from bertzoo.export.graph.updates import scale_updates
 from bertzoo.heads import SentenceEmbedding, SequenceClassification
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
 from bertzoo.nn.flops import inner_jaxprs, matmul_flops

@@ -14,9 +14,8 @@ from planted import said
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.labels import LabelSplit, relabel
 from bertzoo.finetuning.run import resolve_task
-from bertzoo.finetuning.scoring import score_predictions
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import RowForm
+from bertzoo.finetuning.task_kind import RowForm, score_predictions
 from bertzoo.heads import SequenceClassification
 from bertzoo.heads.labels import TEACHER
 from bertzoo.runs import load_model

@@ -22,8 +22,8 @@ from bertzoo.conversion.tensors import read_safetensors, write_safetensors
 from bertzoo.core.atomic import WriteError
 from bertzoo.core.errors import UserError
 from bertzoo.export.file_model import open_embedding_model
-from bertzoo.finetuning import embed, embedding_scores, text_index
-from bertzoo.finetuning.text_index import build_index, read_index
+from bertzoo.finetuning import embed, embedding_scores
+from bertzoo.finetuning.embed import build_index, read_index
 from bertzoo.runs import load_model
 
 TEXTS = [f"{a} {b}" for a in WORDS for b in WORDS]
@@ -286,7 +286,7 @@ def test_an_index_on_a_full_disk(place: Path, tmp_path, monkeypatch):
     def measure(line: str) -> None:
         sizes.extend(file.stat().st_size for file in tmp_path.rglob("vectors.raw"))
 
-    monkeypatch.setattr(text_index._LOG, "info", measure)
+    monkeypatch.setattr(embed._LOG, "info", measure)
     build_index(model, TEXTS, tmp_path / "index", precision="float32")
     assert sizes[0] < (tmp_path / "index" / "vectors.raw").stat().st_size == len(TEXTS) * 16 * 4
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -312,8 +312,8 @@ def test_an_index_finds_the_nearest_texts(place: Path, tmp_path, monkeypatch, pr
         np.testing.assert_allclose(scores, np.sort(cosines)[::-1][:6], atol=tolerance)
         assert [hit.text for hit in hits] == [texts[hit.row] for hit in hits]
         assert [hit.row for hit in hits] == [hit.row for hit in sorted(hits, key=lambda hit: (-hit.score, hit.row))]
-    monkeypatch.setattr(text_index, "_PART", 7)
-    monkeypatch.setattr(text_index, "_QUERIES", 2)
+    monkeypatch.setattr(embed, "_COMPARED", 7)
+    monkeypatch.setattr(embed, "_QUERIES", 2)
     again = index.search(queries, 6)
     assert [[hit.text for hit in hits] for hits in again] == [[hit.text for hit in hits] for hits in whole]
     np.testing.assert_allclose(*([[hit.score for hit in hits] for hits in both] for both in (again, whole)), atol=1e-6)

@@ -13,10 +13,9 @@ needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from zoo import LAYERS, SIZES, pretrained
 
 from bertzoo.export.check import verify
-from bertzoo.export.graph.from_model import build_graph
+from bertzoo.export.graph.from_model import build_graph, scale_updates
 from bertzoo.export.graph.reference import TrainingGraph
-from bertzoo.export.graph.updates import scale_updates
-from bertzoo.export.litert import quantise, write
+from bertzoo.export.litert import write
 from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
 
@@ -46,9 +45,9 @@ def test_a_large_channel_leaves_the_others_their_steps() -> None:
         return float(np.abs(np.array([run(signature, row)["logits"][0] for row in rows]) - expected).mean())
 
     graph, calibration = build_graph(model, params), {signature: rows}
-    plain = quantise.quantised(write.convert(graph, (LENGTH,)), "int8-static", calibration)
+    plain = write.quantised(write.convert(graph, (LENGTH,)), "int8-static", calibration)
     converted = write.convert(scale_updates(graph, rows), (LENGTH,))
-    scaled = quantise.quantised(converted, "int8-static", calibration)
+    scaled = write.quantised(converted, "int8-static", calibration)
     assert error(scaled) < error(plain) / 5
 
 
@@ -59,7 +58,7 @@ def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
     lengths = (LENGTH, 2 * LENGTH)
     rows = {write.signature(length): verify.sample_rows(reference, None, length) for length in lengths}
     graph = scale_updates(build_graph(model, params), itertools.chain(*rows.values()))
-    run = write.Interpreter(quantise.quantised(write.convert(graph, lengths), "int8-static", rows))
+    run = write.Interpreter(write.quantised(write.convert(graph, lengths), "int8-static", rows))
     for signature, each in rows.items():
         exact = np.array([logits(model, params, row) for row in each])
         grid = (exact.max() - min(exact.min(), 0)) / 255
@@ -70,4 +69,4 @@ def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
 @pytest.mark.parametrize(("precision", "rows"), [("int8-static", []), ("fp32", [{}]), ("int8-dynamic", [{}])])
 def test_calibration_rows_are_for_static_int8_alone(precision: Any, rows: list[dict]) -> None:
     with pytest.raises(ValueError, match=precision):
-        quantise.quantised(b"", precision, {"length_8": rows})
+        write.quantised(b"", precision, {"length_8": rows})

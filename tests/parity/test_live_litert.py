@@ -18,7 +18,7 @@ from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import golden, verify
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph, training_graph
-from bertzoo.export.litert import flatbuffer, quantise, write
+from bertzoo.export.litert import flatbuffer, write
 from bertzoo.export.runtimes import LiteRT
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification, TokenClassification
 from bertzoo.models import Bert, MobileBert, ModernBert, SqueezeBert
@@ -56,7 +56,7 @@ def test_rows_of_8192_tokens():
     softmaxes = [one.inputs[0] for code, one in operators if code == BuiltinOperator.SOFTMAX]
     shapes = [[int(size) for size in model.subgraphs[1].tensors[index].shape] for index in softmaxes]
     assert sorted(map(math.prod, shapes)) == [8192 * 192] * 2 + [8192**2]
-    small = quantise.quantised(made, "int8-dynamic")
+    small = write.quantised(made, "int8-dynamic")
     verify.verify_outputs(LiteRT(small), plain, None, (512,), "int8-dynamic")
 
 
@@ -91,21 +91,21 @@ def larger() -> tuple[TrainingGraph, bytes, bytes]:
 def test_the_sizes_of_precisions_and_of_five_lengths(larger: tuple[TrainingGraph, bytes, bytes]):
     plain, one, five = larger
     assert len(five) <= 1.1 * len(one)  # 1.05 where there are 24 layers
-    assert len(quantise.quantised(one, "fp16")) <= 0.52 * len(one)
-    small, smalls = quantise.quantised(one, "int8-dynamic"), quantise.quantised(five, "int8-dynamic")
-    assert len(quantise.quantised(one, "int8-weight")) <= 0.3 * len(one)
+    assert len(write.quantised(one, "fp16")) <= 0.52 * len(one)
+    small, smalls = write.quantised(one, "int8-dynamic"), write.quantised(five, "int8-dynamic")
+    assert len(write.quantised(one, "int8-weight")) <= 0.3 * len(one)
     assert len(small) <= 0.3 * len(one) and len(smalls) <= 0.33 * len(five)
     measured = verify.verify_outputs(LiteRT(smalls), plain, None, (32, 384), "int8-dynamic")
     measured = measured["length_384"]["outputs"]["logits"]
     assert measured["cosine"] > 0.99 and measured["max_error"] > 0
-    verify.verify_outputs(LiteRT(quantise.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
+    verify.verify_outputs(LiteRT(write.quantised(five, "fp16")), plain, None, (32, 384), "fp16")
 
 
 def test_int4_halves_int8(larger: tuple[TrainingGraph, bytes, bytes]):
     """With a scale per 32 weights, shared by five lengths."""
     plain, one, five = larger
-    assert all(width % quantise.BLOCK == 0 for width in flatbuffer.row_widths(one))
-    small, smalls = quantise.quantised(one, "int4-dynamic"), quantise.quantised(five, "int4-dynamic")
+    assert all(width % write.BLOCK == 0 for width in flatbuffer.row_widths(one))
+    small, smalls = write.quantised(one, "int4-dynamic"), write.quantised(five, "int4-dynamic")
     assert len(small) <= 0.18 * len(one) and len(smalls) <= 0.22 * len(five)
     measured = verify.verify_outputs(LiteRT(smalls), plain, None, (32, 384), "int4-dynamic")
     assert all(signature["outputs"]["logits"]["cosine"] > 0.95 for signature in measured.values())
@@ -116,8 +116,8 @@ def test_int4_of_rows_that_no_block_divides(name: str):
     """A scale per row; a file with wrong scales or swapped halves of its bytes is rejected."""
     plain, graph = graphs(*CASES[name])
     content = write.convert(graph, (8,))
-    assert any(width % quantise.BLOCK for width in flatbuffer.row_widths(content))
-    int4 = quantise.quantised(content, "int4-dynamic")
+    assert any(width % write.BLOCK for width in flatbuffer.row_widths(content))
+    int4 = write.quantised(content, "int4-dynamic")
     verify.verify_outputs(LiteRT(int4), plain, None, (8,), "int4-dynamic")
     for damage in (swap_halves, reverse_scales):
         with pytest.raises(write.ExportFailed, match=mentioning("at length 8", 0.9)):
@@ -147,10 +147,10 @@ def damaged(content: bytes, damage: Any) -> bytes:
 
 def test_shared_tables_change_no_output(larger: tuple[TrainingGraph, bytes, bytes], monkeypatch):
     plain, _, five = larger
-    shared = quantise.quantised(five, "int8-dynamic")
+    shared = write.quantised(five, "int8-dynamic")
     with monkeypatch.context() as patch:
         patch.setattr(flatbuffer, "share_scales", lambda content: content)
-        repeated = quantise.quantised(five, "int8-dynamic")
+        repeated = write.quantised(five, "int8-dynamic")
     assert len(shared) <= 0.9 * len(repeated)
     (row, *_) = verify.sample_rows(plain, None, 64)
     found, expected = (write.Interpreter(content)("length_64", row)["logits"] for content in (shared, repeated))
@@ -160,7 +160,7 @@ def test_shared_tables_change_no_output(larger: tuple[TrainingGraph, bytes, byte
 def test_metadata_moves_weights_into_the_flatbuffer():
     """MediaPipe's tasks for the web find no weights behind it."""
     plain, graph = graphs(Bert(vocab_size=4000, layers=1, hidden_size=64, heads=2), SequenceClassification())
-    behind = quantise.quantised(write.convert(graph, (32,)), "int8-dynamic")
+    behind = write.quantised(write.convert(graph, (32,)), "int8-dynamic")
     inside = flatbuffer.with_metadata(behind, "NAME", b"data")
     outside = [flatbuffer._outside(ModelT.InitFromObj(Model.GetRootAs(content))) for content in (behind, inside)]
     assert outside[0] and not outside[1]

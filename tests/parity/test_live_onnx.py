@@ -26,7 +26,7 @@ from bertzoo.export import runtimes
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import ExportFailed
 from bertzoo.export.graph.reference import training_graph
-from bertzoo.export.pytorch import onnx_file, onnx_text
+from bertzoo.export.pytorch import onnx_file
 from bertzoo.heads import JointSpanExtraction, SequenceClassification
 from bertzoo.models import Bert, ModernBert
 from bertzoo.runs import load_model
@@ -210,12 +210,12 @@ def test_the_json_lists_the_texts_with_other_tokens(text_file: Path) -> None:
 
 
 def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Path) -> None:
-    source, run = load_model.read_model(text_file.parent / "model"), runtimes.Onnx(onnx_text.split(text_file)[1])
+    source, run = load_model.read_model(text_file.parent / "model"), runtimes.Onnx(onnx_file.split(text_file)[1])
     assert isinstance(source.tokenizer, WordPieceTokenizer)
     entries = [source.tokenizer.token(index) for index in range(source.tokenizer.vocab_size)]
     cased = WordPieceTokenizer(dataclasses.replace(source.tokenizer.config, lowercase=False), entries, "test")
     with pytest.raises(ExportFailed, match=mentioning("onnxruntime-extensions", verify.TEXT[0])):
-        onnx_text.check_texts(text_file, run, dataclasses.replace(source, tokenizer=cased), (32,), 32)
+        onnx_file.check_texts(text_file, run, dataclasses.replace(source, tokenizer=cased), (32,), 32)
 
     class Shifted(runtimes.Runner):
         def __init__(self) -> None:
@@ -226,7 +226,7 @@ def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Pa
             return {name: array + 1e-3 * (self.calls == 2) for name, array in run(inputs).items()}
 
     with pytest.raises(ExportFailed, match=mentioning("0.001", "1e-05")):
-        onnx_text.check_texts(text_file, Shifted(), source, (32,), 32)
+        onnx_file.check_texts(text_file, Shifted(), source, (32,), 32)
 
 
 def test_only_files_of_ids_are_timed(text_file: Path, capsys: pytest.CaptureFixture) -> None:

@@ -14,8 +14,7 @@ from bertzoo.export.options import EXAMPLES
 from bertzoo.finetuning import saved_model
 from bertzoo.finetuning.evaluate import TaskModel, task_model
 from bertzoo.finetuning.labels import LabelSplit, label_order
-from bertzoo.finetuning.scoring import Split
-from bertzoo.finetuning.task_kind import Unlabelled, log_skipped
+from bertzoo.finetuning.task_kind import Split, Unlabelled, log_skipped
 from bertzoo.runs.runner import Outputs, RowRunner, Runner
 from bertzoo.tasks.rows import Slot
 
