@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bertzoo.conversion import attributes, huggingface
+from bertzoo.conversion import huggingface
 from bertzoo.conversion.families import BERT, CONVBERT, ELECTRA, MOBILEBERT
 from bertzoo.conversion.family import Family
 from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
@@ -281,9 +281,9 @@ def _build(
     kind: key in FAMILIES. key: the head's key in `Family.heads`. origin: source of `config` in messages.
     """
     family, directory = FAMILIES[kind], prefix.parent
-    model = attributes.read_model_config(family, config, origin)
+    model = huggingface.read_model_config(family, config, origin)
     pooled = _any(arrays, f"{scope}/pooler/") or family.heads[key].needs_pooler
-    head = attributes.read_head_config(family, key, model, {}, pooled, origin)
+    head = huggingface.read_head_config(family, key, model, {}, pooled, origin)
     params = to_ours(variable_rules(family, model, head, scope), arrays, parameter_shapes(model, head), str(prefix))
     tokenizer, vocabulary = None, directory / VOCABULARY
     if vocabulary.is_file():

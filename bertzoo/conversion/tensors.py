@@ -35,8 +35,6 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
             tensors |= read_safetensors(directory / file)
         return tensors, index
     if (directory / PICKLE).is_file():
-        pass
-
         return check_finite(read_pickled(directory / PICKLE), directory / PICKLE), directory / PICKLE
     raise UserError(
         f"{directory} holds no weights: {SAFE}, {INDEX} and {PICKLE} are all missing. Download the model again."

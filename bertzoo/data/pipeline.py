@@ -25,8 +25,7 @@ from bertzoo.data.corpus.tokenize import Progress, corpus_settings, tokenize, to
 from bertzoo.data.mask import LinearShare, Masking, mask
 from bertzoo.data.pack import RowPlan
 from bertzoo.data.rng import fold
-from bertzoo.data.settings import Data
-from bertzoo.data.sources.mixture import MIXTURE
+from bertzoo.data.settings import MIXTURE, Data
 from bertzoo.data.tokenizers.tokenizer import difference, label
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 

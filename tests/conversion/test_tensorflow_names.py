@@ -14,7 +14,7 @@ from messages import mentioning, refused
 
 import bertzoo
 from bertzoo.cli.main import main
-from bertzoo.conversion import attributes, tensorflow1
+from bertzoo.conversion import huggingface, tensorflow1
 from bertzoo.conversion.rules import to_theirs
 from bertzoo.core.config import load, shipped
 from bertzoo.core.errors import UserError
@@ -232,7 +232,7 @@ def test_official_configs_are_the_shipped_ones(name: str):
     changes = (
         {"activation": "gelu_tanh"} if name == "bert_base" else {}
     )  # docs/fidelity.md: the config's is the exact one
-    assert attributes.read_model_config(tensorflow1.FAMILIES[kind], told, "json") == replace(model, **changes)
+    assert huggingface.read_model_config(tensorflow1.FAMILIES[kind], told, "json") == replace(model, **changes)
 
 
 def of(config: Any, **more: Any) -> dict[str, Any]:
@@ -274,9 +274,9 @@ def test_released_sizes_follow_from_shapes(name: str, total: int):
     found = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
     family = tensorflow1.FAMILIES[model.kind]
     made = {scope: tensorflow1.infer_electra_config(Path("x"), found, scope) for scope in listed}
-    assert attributes.read_model_config(family, made["electra"], "x") == model
+    assert huggingface.read_model_config(family, made["electra"], "x") == model
     small = {"hidden_size": hidden, "heads": heads, "feed_forward_size": 4 * hidden}
-    assert attributes.read_model_config(family, made["generator"], "x") == replace(model, **small)
+    assert huggingface.read_model_config(family, made["generator"], "x") == replace(model, **small)
 
 
 def test_where_a_checkpoint_is(tmp_path):

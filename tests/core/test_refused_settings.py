@@ -10,8 +10,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
-from bertzoo.data.settings import Data
-from bertzoo.data.sources.mixture import MixturePart
+from bertzoo.data.settings import Data, MixturePart
 from bertzoo.models import ConvBert, MobileBert, ModernBert, SqueezeBert
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.tasks.custom import CustomFiles

@@ -16,8 +16,7 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.hashes import is_chosen, is_heldout
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.data.settings import Data
-from bertzoo.data.sources.mixture import MixturePart
+from bertzoo.data.settings import Data, MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
 
 HELDOUT = 0.1

@@ -11,8 +11,8 @@ import zstandard
 from messages import mentioning
 
 from bertzoo.core.errors import CorpusError, UserError, needs_extra
+from bertzoo.data.settings import MixturePart
 from bertzoo.data.sources import text
-from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
 
 TEXT = "First paragraph.\nSecond one.\n\nAnother document, naïve.\n \n\nThird.\n"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from bertzoo.conversion.attributes import build_config_json
 from bertzoo.conversion.families import MODERNBERT
 from bertzoo.conversion.family import Inexpressible
+from bertzoo.conversion.huggingface import build_config_json
 from bertzoo.heads import MaskedLanguageModel, parameter_shapes
 from bertzoo.models import Compute, ModernBert
 from bertzoo.models.attention import GroupedHeads, MixedHeads

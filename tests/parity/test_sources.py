@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 
 from bertzoo.core.errors import CorpusError
+from bertzoo.data.settings import MixturePart
 from bertzoo.data.sources import text as ours
 from bertzoo.data.sources.files import SourceFile
-from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.pieces import cut_pieces
 from bertzoo.data.sources.text import table_documents
 

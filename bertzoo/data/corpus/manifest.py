@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from bertzoo.core.config import leaves
 from bertzoo.core.documents import fitting, parse_json, read_json
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus.shard import FILE, SHARD, SPLITS, FileRecord, ShardRecord, describe_file
-from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.tokenizers import tokenizer
+
+if TYPE_CHECKING:
+    from bertzoo.data.settings import MixturePart
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -167,7 +169,7 @@ def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
 
 
 def write_manifest(
-    destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence[MixturePart]
+    destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence["MixturePart"]
 ) -> None:
     """Join the sentence and document indexes of a corpus's `count` pieces (groups of documents) and write the manifest.
 

@@ -37,8 +37,7 @@ from bertzoo.data.corpus.manifest import (
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.workers import worker_pool
 from bertzoo.data.hashes import SeenDocuments, document_keys, is_heldout
-from bertzoo.data.settings import Data
-from bertzoo.data.sources.mixture import MIXTURE, MixturePart
+from bertzoo.data.settings import MIXTURE, Data, MixturePart
 from bertzoo.data.sources.pieces import Piece, check_sources, cut_pieces, origins, takes
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import (

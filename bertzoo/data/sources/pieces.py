@@ -14,9 +14,9 @@ from typing import Any
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.hashes import is_chosen, is_heldout
+from bertzoo.data.settings import MixturePart
 from bertzoo.data.sources import embedded
 from bertzoo.data.sources.files import TABLES, SourceFile, find_files
-from bertzoo.data.sources.mixture import MixturePart
 from bertzoo.data.sources.text import TFDS, json_documents, ranges, table_documents, text_documents
 
 _FEWEST_DOCUMENTS = 1 << 16  # that close a piece of few bytes
