@@ -25,8 +25,8 @@ from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer, check_size
 from bertzoo.models import Model
-from bertzoo.models.replaced import generator_config
 from bertzoo.models.partial import stack
+from bertzoo.models.replaced import generator_config
 from bertzoo.runs import experiments, load_model
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.train.experiment import Experiment
