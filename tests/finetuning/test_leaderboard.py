@@ -15,12 +15,12 @@ from bertzoo.finetuning import evaluate
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.heads import SequenceClassification
 from bertzoo.runs import load_model
-from bertzoo.tasks import glue
+from bertzoo.tasks import glue as submission
 from bertzoo.tasks.glue import GLUE
 
 ROWS = 4
 TASKS = [name for name in GLUE if name != "ax"]
-FILES = {name: (file, ROWS) for name, (file, _) in glue.FILES.items()}
+FILES = {name: (file, ROWS) for name, (file, _) in submission.FILES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def read(path: Path) -> dict[str, list[list[str]]]:
 
 @pytest.mark.slow
 def test_every_test_set_is_predicted_by_the_model_of_its_task(models, glue, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(glue, "FILES", FILES)
+    monkeypatch.setattr(submission, "FILES", FILES)
     found = read(submitted([*models.values()], tmp_path, f"--data_dir={glue}", "--wnli=predicted"))
     assert sorted(found) == sorted(file for file, _ in FILES.values())
     assert all([row[0] for row in rows] == ["index", "0", "1", "2", "3"] for rows in found.values())
@@ -90,7 +90,7 @@ def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch):
     model.task_class, model.task, model.for_task = LabelTask, lambda name: None, lambda task: model
     monkeypatch.setattr(evaluate, "load_task_model", lambda path: model)
     monkeypatch.setattr(evaluate, "_tests", lambda task, directory: read.append(directory) or {})
-    monkeypatch.setattr(glue, "FILES", {"cola": ("CoLA.tsv", 0)})
+    monkeypatch.setattr(submission, "FILES", {"cola": ("CoLA.tsv", 0)})
     for data_dir in ("", "of the command"):
         evaluate.predict_test_sets([Path("m")], data_dir=data_dir, wnli="majority", batch_size=1)
     assert read == ["of the run", "of the command"]
@@ -119,5 +119,5 @@ def test_a_missing_model_raises_before_any_prediction(models, glue, folder, tmp_
 
 
 def test_the_diagnostic_set_is_found_beside_mnli(models: dict[str, Path], glue: Path, monkeypatch):
-    monkeypatch.setattr(glue, "FILES", FILES)
+    monkeypatch.setattr(submission, "FILES", FILES)
     assert [example.key for example in evaluate._diagnostic(str(glue / "MNLI"))] == ["0", "1", "2", "3"]
