@@ -6,6 +6,7 @@ Exits with 1 if a loss differs by more than TOLERANCE, which covers the document
 other numbers of devices, and the bfloat16 products of a TPU; without training the loss stays at 6.9.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -38,4 +39,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that launch/smoke.sh wrote")
+    sys.exit(main(parser.parse_args().folder))

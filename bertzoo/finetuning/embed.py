@@ -220,18 +220,18 @@ class Index:
             )
         unit = unit_vectors(queries)
         if self.bits is None:
-            found = _nearest(unit, self.vectors, top)
+            nearest = _nearest(unit, self.vectors, top)
         else:
-            found = []
+            nearest = []
             candidates = _nearest(quantised(queries, "binary"), self.bits, max(_RESCORED * top, _LEAST))
             for query, (_, rows) in zip(unit, candidates, strict=True):
                 rows = np.sort(rows)
                 ((scores, best),) = _nearest(query[None], self.vectors[rows], top)
-                found.append((scores, rows[best]))
-        if not all(np.isfinite(scores).all() for scores, _ in found):
+                nearest.append((scores, rows[best]))
+        if not all(np.isfinite(scores).all() for scores, _ in nearest):
             raise UserError(f"a cosine of {self.directory / _VECTORS} and a query is not finite. {_ADVICE}")
         return [
-            [Hit(int(row), float(score), self.text(row)) for score, row in zip(*hits, strict=True)] for hits in found
+            [Hit(int(row), float(score), self.text(row)) for score, row in zip(*hits, strict=True)] for hits in nearest
         ]
 
 
@@ -241,7 +241,7 @@ def _nearest(queries: np.ndarray, stored: np.ndarray, top: int) -> list[tuple[np
     The score is the cosine, for queries of length 1, and of bits (uint8) minus the number of different bits.
     """
     bits = stored.dtype == np.uint8
-    found = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+    nearest = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
     for start in range(0, len(stored), _COMPARED):
         part = stored[start : start + _COMPARED]
         unit = part if bits else unit_vectors(part.astype(np.float32))
@@ -250,10 +250,10 @@ def _nearest(queries: np.ndarray, stored: np.ndarray, top: int) -> list[tuple[np
             differing = (-np.bitwise_count(part ^ code).sum(1, dtype=np.int32) for code in block)
             for i, scores in enumerate(differing if bits else block @ unit.T, first):
                 rows = _best(scores, top)
-                scores, rows = np.append(found[i][0], scores[rows]), np.append(found[i][1], rows + start)
+                scores, rows = np.append(nearest[i][0], scores[rows]), np.append(nearest[i][1], rows + start)
                 best = _best(scores, top)
-                found[i] = scores[best], rows[best]
-    return found
+                nearest[i] = scores[best], rows[best]
+    return nearest
 
 
 def _best(scores: np.ndarray, top: int) -> np.ndarray:

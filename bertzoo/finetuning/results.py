@@ -97,10 +97,10 @@ def collect_runs(names: Iterable[str]) -> tuple[list[FinishedRun], list[str]]:
 def _find_runs(directory: Path) -> Iterable[Path]:
     for folder, inside, files in os.walk(directory):
         inside.sort()
-        found = RESULTS in files
+        is_run = RESULTS in files
         with suppress(UserError):  # not a config of bertzoo
-            found = found or kind_of_run(Path(folder)) is FINETUNE
-        if found:
+            is_run = is_run or kind_of_run(Path(folder)) is FINETUNE
+        if is_run:
             inside.clear()
             yield Path(folder)
 

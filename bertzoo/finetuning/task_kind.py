@@ -124,7 +124,7 @@ def outputs_and_losses(objective: Any) -> Callable[[Any, Batch], Outputs]:
 def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
     """Run a model on splits by name, and score its predictions.
 
-    The figures are:
+    The scores have the keys:
     loss: the mean over the splits; absent if the runner computes no loss.
     score: mean of the deciding scores.
     collapsed: whether all predictions are equal.
@@ -142,21 +142,21 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
                 total, weight = np.array([output[LOSSES][term] for output in outputs], np.float64).sum(0)
                 loss += float(total / weight) if weight else 0.0
         if split.finite_only and loss is not None and not np.isfinite(loss):
-            figures = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
-            return figures, lambda folder: None, {}  # train.loop raises NonFinite for this loss
+            nothing = {"loss": loss, "score": 0.0, "collapsed": False, "scores": {name: {}}}
+            return nothing, lambda folder: None, {}  # train.loop raises NonFinite for this loss
         predictions[name] = split.predict(slots, outputs)
         losses.append(split.loss(predictions[name], loss))
-    figures = {} if None in losses else {"loss": float(np.mean(losses))}
+    mean_loss = {} if None in losses else {"loss": float(np.mean(losses))}
 
     def save(folder: Path) -> None:
         for name, split in splits.items():
             split.save(folder, predictions[name])
 
-    return figures | score_predictions(predictions, splits), save, computed
+    return mean_loss | score_predictions(predictions, splits), save, computed
 
 
 def score_predictions(predictions: Mapping[str, Any], splits: Mapping[str, Split]) -> Figures:
-    """Return the figures of `score_splits` without the loss, from the predictions by split."""
+    """Return the scores of `score_splits` without the loss, from the predictions by split."""
     scores = {name: split.scores(predictions[name]) for name, split in splits.items()}
     distinct = set().union(*(split.distinct(predictions[name]) for name, split in splits.items()))
     return {
