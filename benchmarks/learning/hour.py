@@ -27,6 +27,7 @@ from benchmarks.learning.budget_arms import MODELS, MODERN, TUNING_BY_TASK, Arm
 from benchmarks.learning.budget_results import TASKS, FinishedRun, chance
 from benchmarks.lib import program, results
 from bertzoo.core import atomic
+from bertzoo.core.machine import processor
 from bertzoo.tasks.glue import GLUE
 
 SECONDS = 7200.0  # of processor time: reading and tokenising the text, starting, compiling, training, saving
@@ -125,7 +126,8 @@ def row(
     cells |= {"RTD, area": run.figure("rtd_auc")} | run.score_cells()
     best = {task: max(named[task] for named in baselines.values()) for task in TASKS}
     above = [TASKS[task][0] for task in TASKS if run.scores[task]["min"][TASKS[task][1]] > best[task]]
-    return cells | {"every seed above both baselines": ", ".join(above) or "none", "met": seconds <= SECONDS}
+    cells |= {"every seed above both baselines": ", ".join(above) or "none", "processor": processor()[0] or "unknown"}
+    return cells | {"met": seconds <= SECONDS}
 
 
 def baseline_scores(glue: Path, tuned: Mapping[str, Path]) -> dict[str, dict[str, float]]:

@@ -103,16 +103,12 @@ def split(rows: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def prepare(task: Task, glue: Path, out: Path) -> list[str]:
-    """Write a task's tables in `out`: train, dev (held out), test (GLUE's dev) and more; return its training texts.
-
-    A pair is in `train` in both orders.
-    """
+    """Write a task's tables in `out`: train, dev (held out), test (GLUE's dev) and more; return its training texts."""
     train, held = split(read_rows(glue / task.folder / "train.tsv", task))
     if not (out / "more.tsv").exists():
         out.mkdir(parents=True, exist_ok=True)
         test = read_rows(glue / task.folder / "dev.tsv", task)
-        swapped = [[second, first, label] for first, second, label in train] if len(task.columns) == 2 else []
-        for name, rows in (("train", train + swapped), ("dev", held), ("test", test)):
+        for name, rows in (("train", train), ("dev", held), ("test", test)):
             write_rows(out / f"{name}.tsv", task, rows)
         words = [str(out / "train.tsv"), str(out / "more.tsv"), f"--columns={','.join(task.columns)}"]
         subprocess.run([sys.executable, str(LAUNCH / "augment.py"), *words, f"--copies={task.copies}"], check=True)
