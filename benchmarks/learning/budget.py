@@ -121,7 +121,8 @@ def finished(arm: Arm, tflops: float, runs: Path) -> FinishedRun:
     """What is shown of an arm, all of whose runs are finished."""
     run = runs / arm.name
     opened, stages = report.read_run(run), flops_by_stage(arm.recipe(arm.steps(tflops)))
-    steps = sum(count for count, _ in stages)
+    planned = sum(count for count, _ in stages)
+    steps = min(planned, max(event["step"] for event in opened.history.events))
     scores, files = {}, {}
     for task in arm.tasks:
         tuned = json.loads((runs / f"{arm.name}-{task}" / "results.json").read_text(encoding="utf-8"))
@@ -133,6 +134,7 @@ def finished(arm: Arm, tflops: float, runs: Path) -> FinishedRun:
         title=arm.title,
         parameters=load_model.read_model(run).parameter_count,
         steps=steps,
+        planned=planned,
         flops=flops_until(stages, steps),
         curve=[(flops_until(stages, line["step"]), line) for line in opened.history.heldout],
         minutes=elapsed_minutes(opened.history.train),

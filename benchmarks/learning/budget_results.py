@@ -34,15 +34,16 @@ def chance(task: str, folder: Path) -> float:
 class FinishedRun:
     """What is shown of a finished run.
 
-    flops: training FLOPs of all steps; curve: held-out figures by FLOPs; end: figures of all held-out text at the end;
-    scores: by task the scores over seeds; files: by task the card of the int8 file of the best seed; facts: its
-    run.json.
+    steps: those of `planned` that ran; flops: their training FLOPs; curve: held-out figures by FLOPs; end: figures of
+    all held-out text at the end; scores: by task the scores over seeds; files: by task the card of the int8 file of the
+    best seed; facts: its run.json.
     """
 
     name: str
     title: str
     parameters: int
     steps: int
+    planned: int
     flops: int
     curve: Sequence[tuple[int, Mapping[str, Any]]]
     minutes: float

@@ -8,8 +8,8 @@ alone; 7,200 processor seconds for reading and tokenising it, compiling and trai
 then the same fine-tuning for all. Processor time, as other work on the machine hardly changes it.
 
 Two short trainings measure what a step costs. The entry then trains for as many steps as fit into the budget, in its
-stages' proportions, and is fine-tuned on CoLA, MRPC, STS-B and SST-2. The result replaces this entry's row in --out.
-Everything resumes.
+stages' proportions; a pretraining that comes to its end too late stops before it. The entry is then fine-tuned on CoLA,
+MRPC, STS-B and SST-2. The result replaces this entry's row in --out. Everything resumes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning import budget
-from benchmarks.learning.budget_arms import MODELS, MODERN, TUNING_BY_TASK, Arm
+from benchmarks.learning.budget_arms import MODELS, MODERN, TERA, TUNING_BY_TASK, Arm
 from benchmarks.learning.budget_results import TASKS, FinishedRun, chance
 from benchmarks.lib import program, results
 from bertzoo.core import atomic
@@ -31,19 +31,26 @@ from bertzoo.core.machine import processor
 from bertzoo.tasks.glue import GLUE
 
 SECONDS = 7200.0  # of processor time: reading and tokenising the text, starting, compiling, training, saving
-TRIALS = (0.5, 1.5)  # TFLOPs of the short trainings
+TRIALS = (1.0, 7.0)  # TFLOPs of the short trainings; compiling varies by seconds
 RESERVE = 0.04  # share of the budget that is not planned, as costs vary
+SAVING = 10.0  # seconds that a stopped training may take to save
 
 
-def spend(record: Path, *words: str) -> float:
-    """Run `bertzoo WORDS` unless it has finished; return the processor seconds of all its processes and attempts."""
+def spend(record: Path, *words: str, limit: float | None = None) -> float:
+    """Run `bertzoo WORDS` unless it has finished; return the processor seconds of all its processes and attempts.
+
+    limit: the processor seconds after which it is told to save and stop, which then counts as its end.
+    """
     if not record.exists():
         atomic.write_json(record, {"seconds": 0.0, "finished": False})
     known = json.loads(record.read_text(encoding="utf-8"))
     if not known["finished"]:
         before = _children()
         try:
-            program.bertzoo(*words)
+            if limit is None:
+                program.bertzoo(*words)
+            else:
+                program.stop_after(limit - SAVING - known["seconds"], *words)
             known["finished"] = True
         finally:
             atomic.write_json(record, known | {"seconds": known["seconds"] + _children() - before})
@@ -112,7 +119,8 @@ def train(arms: Sequence[Arm], folder: Path, text: Sequence[Path]) -> tuple[list
         tflops = json.loads(settled.read_text(encoding="utf-8"))["tflops"]
         sized = replace(arm, share=1.0)
         command = [arm.verb, *arm.configs, *arm.options, *sized.steps(tflops), *words, f"--run_dir={folder / arm.name}"]
-        spent += spend(folder / f"{arm.name}-cost.json", *command)
+        limit = (SECONDS - tokenised["seconds"]) * arm.share if arm.verb == "pretrain" else None
+        spent += spend(folder / f"{arm.name}-cost.json", *command, limit=limit)
         planned.append((sized, tflops))
     return planned, spent
 
@@ -122,7 +130,8 @@ def row(
 ) -> dict[str, Any]:
     """An entry's row; `met` says whether it kept to the budget."""
     cells = {"entry": run.title, "parameters": run.parameters, "TFLOPs": round(tflops, 1), "steps": run.steps}
-    cells |= {"processor seconds": round(seconds), "MLM loss": run.figure("mlm_hidden_loss")}
+    cells |= {"of the planned, %": round(100 * run.steps / run.planned), "processor seconds": round(seconds)}
+    cells |= {"MLM loss": run.figure("mlm_hidden_loss")}
     cells |= {"RTD, area": run.figure("rtd_auc")} | run.score_cells()
     best = {task: max(named[task] for named in baselines.values()) for task in TASKS}
     above = [TASKS[task][0] for task in TASKS if run.scores[task]["min"][TASKS[task][1]] > best[task]]
@@ -178,7 +187,7 @@ def main() -> None:
     tuned = {task: budget.tune(folder / last.name, task, args.glue, args.seeds) for task in last.tasks}
     run = budget.finished(last, tflops, folder)
     baselines = baseline_scores(args.glue, tuned)
-    entry = row(run, sum(each for _, each in planned), seconds, baselines)
+    entry = row(run, sum(each for _, each in planned[:-1]) + run.flops / TERA, seconds, baselines)
     simple = [
         {"baseline": name}
         | {f"{title}, {metric}": round(named[task], 1) for task, (title, metric) in TASKS.items()}

@@ -7,11 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
+
 from bertzoo.core import atomic
+from bertzoo.core.errors import Stopped
 from bertzoo.export.companions import companions
 
 
@@ -19,6 +23,30 @@ def bertzoo(*words: str) -> str:
     """Run `bertzoo WORDS`, pass its messages on, and return its output."""
     command = [sys.executable, "-m", "bertzoo", *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def stop_after(seconds: float, *words: str) -> None:
+    """Run `bertzoo WORDS`; tell it to save and stop once it has used so many processor seconds."""
+    command, told = [sys.executable, "-m", "bertzoo", *words], False
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    used = psutil.Process(process.pid).cpu_times
+    try:
+        while (code := _ended(process)) is None:
+            if not told and sum(used()[:2]) >= seconds:
+                process.terminate()
+                told = True
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code and not (told and code == Stopped.exit_code):
+        raise subprocess.CalledProcessError(code, command)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return process.wait(timeout=1)
+    return None
 
 
 def finetune(words: Sequence[str], run: Path, config: str = "finetune") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`benchmarks learning.hour`: what fits into the budget, and what an entry may contain."""
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +9,14 @@ import pytest
 from benchmarks.learning import hour
 from benchmarks.learning.budget_arms import MODELS, MODERN
 from benchmarks.lib import program
+from bertzoo.runs import load_model, report
+from tiny import write_config, write_text
 
 
 def linear(start: float, per_tflop: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a training cost `start` and so many processor seconds for each TFLOP of its steps."""
     costs = iter(start + per_tflop * tflops for tflops in hour.TRIALS)
-    monkeypatch.setattr(hour, "spend", lambda *_: next(costs))
+    monkeypatch.setattr(hour, "spend", lambda *_, **__: next(costs))
 
 
 def test_a_training_fills_its_share_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -50,6 +53,22 @@ def test_an_interrupted_training_keeps_what_it_spent(tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         hour.spend(tmp_path / "cost.json", "pretrain")
     assert [hour.spend(tmp_path / "cost.json", "pretrain") for _ in range(2)] == [12.0, 12.0]
+
+
+def test_a_training_ends_at_the_limit_with_a_checkpoint_of_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hour, "SAVING", 0.0)
+    run = tmp_path / "run"
+    config = write_config(tmp_path, write_text(tmp_path / "text.txt"), stages=1)
+    words = [str(config), f"--run_dir={run}", "--stages.0.steps=100000", "--run.evaluate_every=0"]
+    assert hour.spend(tmp_path / "cost.json", "pretrain", *words, limit=20.0) >= 20.0
+    opened = report.read_run(run)
+    assert [event["event"] for event in opened.history.events][-1] == "stopped"
+    assert load_model.read_model(run).parameter_count > 0
+
+
+def test_a_failed_training_is_not_taken_for_a_stopped_one(tmp_path: Path):
+    with pytest.raises(subprocess.CalledProcessError):
+        hour.spend(tmp_path / "cost.json", "pretrain", "demo", "--stages.0.steps=-1", limit=20.0)
 
 
 def test_entries_on_modern_layers_are_different_models():

@@ -41,8 +41,8 @@ def test_untrained_models_take_one_step_without_learning():
 
 def run(least, greatest):
     scores = {task: {"median": {m: least}, "min": {m: least}, "max": {m: greatest}} for task, (_, m) in TASKS.items()}
-    empty = {"parameters": 1, "steps": 1, "flops": 1, "curve": [], "minutes": 0.0, "end": {}, "files": {}, "facts": {}}
-    return FinishedRun(name="x", title="X", scores=scores, **empty)
+    counts = {"parameters": 1, "steps": 1, "planned": 1, "flops": 1, "minutes": 0.0}
+    return FinishedRun(name="x", title="X", scores=scores, curve=[], end={}, files={}, facts={}, **counts)
 
 
 def test_learnt_means_above_chance_and_above_every_untrained_seed():
