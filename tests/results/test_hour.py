@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tiny import write_config, write_text
 
 from benchmarks.learning import hour
 from benchmarks.learning.budget_arms import MODELS, MODERN
 from benchmarks.lib import program
 from bertzoo.runs import load_model, report
-from tiny import write_config, write_text
 
 
 def linear(start: float, per_tflop: float, monkeypatch: pytest.MonkeyPatch) -> None:
