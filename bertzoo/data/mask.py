@@ -97,7 +97,7 @@ def mask(
     if masking.kind == "token":
         chosen, owners = _choose_tokens(candidates, count, fold_arrays(_ORDER, keys)), None
     else:
-        chosen, owners = _choose_words(ids, candidates, count, keys, masking, tokenizer.continuation)
+        chosen, owners = _choose_words(ids, candidates, count, keys, masking, tokenizer)
     # Positions and a mask of those in use: (B, P), ascending, padded with 0.
     row, column = np.nonzero(chosen)
     counts = chosen.sum(1)
@@ -139,7 +139,7 @@ def _choose_words(
     count: np.ndarray,
     keys: np.ndarray,
     masking: Masking,
-    continuation: np.ndarray,
+    tokenizer: Tokenizer,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose at most `count[i]` tokens of row i, in units of whole words.
 
@@ -152,8 +152,8 @@ def _choose_words(
     rows, length = ids.shape
     every = np.arange(rows)
     before = np.zeros_like(candidates)
-    before[:, 1:] = candidates[:, :-1]
-    starts = candidates & ~(continuation[ids] & before)
+    before[:, 1:] = candidates[:, :-1] & tokenizer.continuable[ids[:, :-1]]
+    starts = candidates & ~(tokenizer.continuation[ids] & before)
     # Starts of words in the random order of their keys, then all other positions.
     order = np.argsort(np.where(starts, fold_arrays(_ORDER, keys), np.uint64(2**64 - 1)), 1)
     draws = uniform(fold_arrays(_LENGTH, keys))

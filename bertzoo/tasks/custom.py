@@ -300,13 +300,16 @@ class CustomFiles:
         names = table.names.get(self.label, ())
         index = {label: place for place, label in enumerate(labels)}
         known = dict.fromkeys(entities.labels_of(labels), 0)
+        # -1 stands for no label in Hugging Face's test splits, unless it is itself a label or a number among others.
+        hides = bool(names) or self.kind == "multi_label" or (self.kind == "classification" and "-1" not in labels)
+        if optional and self.kind == "regression":
+            hides = all(_minus_one(row[-1]) for _, row in table.valid_rows(columns))
         examples = []
         for nth, (place, row) in enumerate(table.valid_rows(columns)):
             targets = row[texts:]
             # With a separator, an empty cell is a list of no label.
             empty = all(
-                cell is None or (cell == "" and not self.separator) or (cell == -1 and not isinstance(cell, bool))
-                for cell in targets
+                cell is None or (cell == "" and not self.separator) or (hides and _minus_one(cell)) for cell in targets
             )
             missing = not targets or (optional and not vectors and empty)
 
@@ -314,7 +317,8 @@ class CustomFiles:
                 return fields.label_index(fields.label_name(cell, place, self.label, names), index, place, self.label)
 
             if self.kind == "entities":
-                text, spans = self._spans([row[0], [] if missing else row[-1]], place)
+                untagged = ["O"] * len(row[0]) if isinstance(row[0], list) else []
+                text, spans = self._spans([row[0], untagged if missing else row[-1]], place)
                 for span in spans:
                     fields.label_index(span.label, known, span.place, self.spans)
                 examples.append(Example(str(nth), text, None, None if missing else spans))
@@ -361,6 +365,10 @@ class CustomFiles:
                     "the label from own.labels."
                 )
         return SplitExamples(examples, {})
+
+
+def _minus_one(cell: Any) -> bool:
+    return cell == -1 and not isinstance(cell, bool)
 
 
 def _folder(directory: Path | str) -> Path:

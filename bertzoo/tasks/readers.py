@@ -5,6 +5,7 @@ The examples come from a table, from lines of text or from the command line.
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,7 +217,7 @@ def _words(path: Path) -> DataTable:
         if not line.strip() or line.startswith("-DOCSTART-"):
             inside = False
             continue
-        cells = line.split("\t") if "\t" in line else line.split()
+        cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
         width = width or len(cells)
         if len(cells) != width:
             raise UserError(

@@ -281,14 +281,18 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
 
 def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, known: bool) -> dict[str, Any]:
     """Encode examples whose words have labels, if `known`, at their first tokens; a word without tokens is [UNK]."""
-    words = sorted({word for example in examples for word in example.words or ()})
+    texts = [
+        (*example.words[:1], *map(tokenizer.after_space, example.words[1:])) if example.words else ()
+        for example in examples
+    ]
+    words = sorted({word for text in texts for word in text})
     pieces = {word: ids.tolist() for word, ids in zip(words, _tokenised(tokenizer, words), strict=True)}
     specials, rows, cut = tokenizer.specials, [], []
-    for example in examples:
+    for example, text in zip(examples, texts, strict=True):
         tags = cast(tuple, example.label) if known else repeat(0)
         tokens = [
             (token, nth == 0, 0 if nth else tag)
-            for word, tag in zip(example.words or (), tags, strict=False)
+            for word, tag in zip(text, tags, strict=False)
             for nth, token in enumerate(pieces[word] or [specials.unk])
         ]
         rows.append(np.array([(specials.cls, 0, 0), *tokens[: max_length - 2], (specials.sep, 0, 0)], np.int32))

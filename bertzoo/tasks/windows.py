@@ -17,6 +17,7 @@ from bertzoo.tasks.rows import Rows, Slot, join_rows, padded
 from bertzoo.tasks.squad import Question
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # a word: characters that are not spaces in BERT's code
+_NO_IDS = np.zeros(0, np.int32)
 _NOWHERE = (-1, -1)  # stands for "no answer" in place of the first and last token
 _AT_ONCE = 4096  # texts per call of the tokenizer
 
@@ -191,14 +192,15 @@ def make_windows(
     and is not marked as impossible.
     """
     pieces = _pieces([question.context for question in questions], tokenizer)
-    answers = _encode([q.answers[0].text for q in questions if q.answers], tokenizer) if labels else {}
+    answers = _encode([_first_answer(q, tokenizer) for q in questions if q.answers], tokenizer) if labels else {}
     cls, sep = (np.array([special], np.int32) for special in (tokenizer.specials.cls, tokenizer.specials.sep))
     encoded = _encode([question.text for question in questions], tokenizer)
     heads = {text: np.concatenate([cls, ids[: windowing.max_question], sep]) for text, ids in encoded.items()}
     windows, ids, skipped, layouts, unknown = [], [], Counter(), {}, set()
     for index, question in enumerate(questions):
         paragraph, head = pieces[question.context], heads[question.text]
-        span = align(question, paragraph, answers) if labels else _NOWHERE
+        ids_of_answer = answers[_first_answer(question, tokenizer)] if labels and question.answers else _NO_IDS
+        span = align(question, paragraph, ids_of_answer) if labels else _NOWHERE
         if isinstance(span, str) and every:
             unknown.add(index)
             span = _NOWHERE
@@ -228,14 +230,14 @@ def make_windows(
     return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
 
 
-def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) -> tuple[int, int] | str:
+def align(question: Question, pieces: Pieces, ids: np.ndarray) -> tuple[int, int] | str:
     """Return the indices of the first and last token of a question's first answer, or the reason why it is unusable.
 
     As in BERT's code, the result spans every word that the answer overlaps. If the tokens of the answer's text occur
     within these words, the result spans only these tokens. An impossible question has (-1, -1).
 
     pieces: the paragraph's tokens.
-    encoded: {text of an answer: its token ids}.
+    ids: those of the answer's tokens, (n,).
     """
     if question.impossible:
         return _NOWHERE
@@ -264,7 +266,6 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
     start, end = int(pieces.words[word - 1]), int(pieces.words[final]) - 1
     if end < start:
         return "the answer has no token"
-    ids = encoded[answer.text]
     if size := len(ids):
         for first in start + np.flatnonzero(pieces.ids[start : end + 2 - size] == ids[0]):
             if first + size <= end + 1 and np.array_equal(pieces.ids[first : first + size], ids):
@@ -272,23 +273,34 @@ def align(question: Question, pieces: Pieces, encoded: dict[str, np.ndarray]) ->
     return start, end
 
 
+def _first_answer(question: Question, tokenizer: Tokenizer) -> str:
+    """Return what to encode for a question's first answer, which may follow a space in the paragraph."""
+    text, start = " ".join(question.answers[0].text.split()), question.answers[0].start or 0
+    return tokenizer.after_space(text) if question.context[max(0, start - 1) : start].isspace() else text
+
+
 def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
     """Return {paragraph: its tokens}. Words are encoded one by one, since BERT's code splits at spaces first."""
+
+    def word(text: str, start: int, end: int) -> str:
+        return tokenizer.after_space(text[start:end]) if start else text[start:end]
+
     places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
-    words = list(dict.fromkeys(text[a:b] for text, spans in places.items() for a, b in spans))
+    words = list(dict.fromkeys(word(text, a, b) for text, spans in places.items() for a, b in spans))
     known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for first in range(0, len(words), _AT_ONCE):
         several = words[first : first + _AT_ONCE]
         known |= zip(several, tokenizer.encode_offsets(several), strict=True)
     found = {}
     for text, spans in places.items():
-        pieces = [known[text[a:b]] for a, b in spans]
+        pieces = [known[word(text, a, b)] for a, b in spans]
         counts = [len(ids) for ids, _ in pieces]
-        shifts = np.repeat(np.array([a for a, _ in spans], np.int32), counts)
+        begins = np.repeat(np.array([a for a, _ in spans], np.int32), counts)
+        shifts = np.repeat(np.array([b - len(word(text, a, b)) for a, b in spans], np.int32), counts)
         offsets = np.concatenate([np.zeros((0, 2), np.int32), *(offsets for _, offsets in pieces)])
         found[text] = Pieces(
             np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in pieces)]),
-            offsets + shifts[:, None],
+            np.maximum(offsets + shifts[:, None], begins[:, None]),
             np.cumsum([0, *counts]),
             np.array(spans, np.int64).reshape(-1, 2),
         )

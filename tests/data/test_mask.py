@@ -23,6 +23,7 @@ class Vocabulary:
     vocab_size = V
     specials = Specials(pad=0, unk=1, cls=2, sep=3, mask=4)
     continuation = np.arange(V) >= 120
+    continuable = np.arange(V) != 60
 
 
 def rows(seed, count, length, lone=False):
@@ -113,7 +114,8 @@ def units(ids, candidates):
     found = []
     for position in range(len(ids)):
         if candidates[position]:
-            if found and found[-1][1] == position and Vocabulary.continuation[ids[position]]:
+            continues = Vocabulary.continuation[ids[position]] and Vocabulary.continuable[ids[position - 1]]
+            if found and found[-1][1] == position and continues:
                 found[-1][1] = position + 1
             else:
                 found.append([position, position + 1])

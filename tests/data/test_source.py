@@ -60,11 +60,22 @@ def test_directories_globs_and_lists_are_read_in_order(tmp_path):
     (tmp_path / "sub").mkdir()
     for name, content in {"b.txt": "B", "a.txt": "A", "sub/c.md": "C", "d.bin": "D", ".hidden.txt": "H"}.items():
         (tmp_path / name).write_text(content)
+    (tmp_path / ".trash").mkdir()
+    (tmp_path / ".trash" / "old.txt").write_text("O")
     assert read(tmp_path) == ["A", "B", "C"]
     assert read(tmp_path / "*.txt") == ["A", "B"]
     assert read(f"{tmp_path / 'b.txt'}, {tmp_path / 'a.txt'}") == ["B", "A"]
     with pytest.raises(CorpusError, match=mentioning("a.txt")):
         read(f"{tmp_path},{tmp_path / 'a.txt'}")
+
+
+@pytest.mark.parametrize("files", [["manifest.json"], ["settings.json", "pieces/00000.json"]])
+def test_a_tokenised_corpus_is_no_text(tmp_path, files):
+    for name in [*files, "tokenizer/vocab.txt"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(CorpusError, match=mentioning(tmp_path.name, "tokenised")):
+        read(tmp_path)
 
 
 def test_jsonl_reads_the_named_field(tmp_path):

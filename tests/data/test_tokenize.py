@@ -23,6 +23,7 @@ from bertzoo.data.corpus.tokenize import split_sentences, tokenize
 from bertzoo.data.hashes import is_heldout
 from bertzoo.data.settings import Data
 from bertzoo.data.tokenizers import vocabulary
+from bertzoo.data.tokenizers.byte_bpe import ByteBpe
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 
@@ -206,6 +207,16 @@ def test_sentences_are_split_by_the_library_or_by_lines():
     text = "Er kam am 3. Mai an. Dann ging er."
     assert list(split_sentences(text, Data(language="de"))) == ["Er kam am 3. Mai an.", "Dann ging er."]
     assert len(list(split_sentences(text, Data(language="en")))) == 3
+
+
+def test_byte_pairs_of_sentences_are_those_of_running_text(text, tmp_path):
+    data = small(text, tokenizer=ByteBpe(vocab_size=300))
+    made = tokenize(data, tmp_path / "c", workers=1)
+    documents = text.read_text().strip().split("\n\n")
+    document = next(document for document in documents if not is_heldout(document, data.heldout))
+    offsets = made.split("train").offsets[made.split("train").documents]
+    tokens = made.tokens("train", offsets[:1], np.diff(offsets[:2]))[0]
+    np.testing.assert_array_equal(tokens, made.tokenizer.encode_batch([document.replace("\n", " ")])[0])
 
 
 def test_a_sentence_without_end_is_cut_at_white_space():

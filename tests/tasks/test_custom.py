@@ -104,6 +104,28 @@ def test_a_test_file_may_lack_labels(tmp_path):
         task.read("dev", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "train", "test", "expected"),
+    [
+        ("classification", ["-1", "0", "1"], [1, -1, 0], [2, 0, 1]),
+        ("classification", ["0", "1"], [1, -1, 0], [1, None, 0]),
+        ("regression", ["0.5", "-1"], [0.5, -1, -0.25], [0.5, -1, -0.25]),
+        ("regression", ["0.5", "3"], [-1, -1.0, -1], [None, None, None]),
+    ],
+)
+def test_minus_one_hides_a_label_unless_it_is_one(tmp_path, kind, train, test, expected):
+    write(tmp_path / "train.csv", "text,label", *(f"a,{label}" for label in train))
+    write(tmp_path / "test.jsonl", *(json.dumps({"text": "a", "label": label}) for label in test))
+    task = CustomFiles(kind=kind, train="train.csv", test="test.jsonl").task(tmp_path)
+    assert [e.label for e in task.read("test", tmp_path).examples] == expected
+
+
+def test_a_no_break_space_separates_no_columns(tmp_path):
+    write(tmp_path / "a.conll", "10\u00a0000 O", "EU  B-ORG")
+    task = CustomFiles(kind="tokens", train="a.conll", text_a="0", label="1").task(tmp_path)
+    assert task.read("train", tmp_path).examples[0].words == ("10\u00a0000", "EU")
+
+
 CONLL = ["-DOCSTART- -X- O", "", "EU NNP B-ORG", "rejects VBZ O", "", "", "# NN O", "Peter NNP B-PER"]
 WORDS = [("EU", "rejects"), ("#", "Peter")]
 TAGS = [("B-ORG", "O"), ("O", "B-PER")]

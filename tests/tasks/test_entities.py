@@ -176,6 +176,14 @@ def test_spans_come_from_json_lines_csv_and_conll(tmp_path: Path):
     write(tmp_path / "test.csv", "text", "a")
     later = replace(CustomFiles(kind="entities", train="a.csv", test="test.csv", scheme="BIOES")).task(tmp_path)
     assert later.read("test", tmp_path).examples[0].label is None and len(later.labels) == 9
+    write(tmp_path / "words.conll", "Ada", "met")
+    (words,) = (
+        replace(CustomFiles(kind="entities", train="a.conll", test="words.conll", text_a="0", spans="1"))
+        .task(tmp_path)
+        .read("test", tmp_path)
+        .examples
+    )
+    assert (words.text_a, words.label) == ("Ada met", None)
     write(tmp_path / "a.jsonl", '{"text": "b", "spans": []}')
     with pytest.raises(UserError, match=mentioning("a.jsonl", "no entity", "'spans'")):
         CustomFiles(kind="entities", train="a.jsonl").task(tmp_path)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from labelled import tokenizer
 from messages import mentioning
 
-from bertzoo.tasks.rows import Rows, bucket_lengths, encode, truncated
+from bertzoo.data.tokenizers.byte_bpe import ByteBpe
+from bertzoo.tasks.rows import Rows, Slot, bucket_lengths, encode, truncated
 from bertzoo.tasks.task import Example
 
 TOKENIZER = tokenizer()
@@ -210,6 +211,14 @@ def test_words_are_labelled_at_their_first_token():
     assert batch["label"].tolist() == [[0, 1, 0, 0, 0, 0, 0, 0], [0, 2, 1, 0, 0, 3, 0, 0], [0] * 8]
     assert batch["label_weight"].tolist() == [[0, 1, 0, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1, 0, 0], [0] * 8]
     assert batch["row_weight"].tolist() == [1, 1, 0] and batch["label_weight"].dtype == np.float32
+
+
+def test_byte_pairs_of_words_are_those_of_running_text():
+    text = "the cat sat on the mat"
+    pairs = ByteBpe(vocab_size=300).train(lambda: iter([text] * 5))
+    rows = encode(tagged((text, range(6))), pairs, 40, "tokens")
+    batch = rows.batch(Slot(np.arange(1), 40), 1)
+    assert batch["input_ids"][0, 1 : rows.lengths[0] - 1].tolist() == pairs.encode_batch([text])[0].tolist()
 
 
 def test_tags_return_in_order_and_cut_words_are_marked():

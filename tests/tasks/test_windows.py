@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from messages import mentioning
 
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.data.tokenizers.byte_bpe import ByteBpe
 from bertzoo.data.tokenizers.sentencepiece import SentencePiece
 from bertzoo.data.tokenizers.tokenizer import build
 from bertzoo.tasks import windows
@@ -16,7 +17,12 @@ from bertzoo.tasks.squad import Answer
 from bertzoo.tasks.windows import Windowing, cut
 
 TEXTS = ["Who was born in Japan (1895-1943)? The leader's café, John Smith, and 12,345 others."] * 20
-TOKENIZERS = [TOKENIZER, build(SentencePiece(vocab_size=60), lambda: iter(TEXTS))]
+PAIRS = build(ByteBpe(vocab_size=400), lambda: iter(TEXTS))
+TOKENIZERS = {
+    "wordpiece": TOKENIZER,
+    "sentencepiece": build(SentencePiece(vocab_size=60), lambda: iter(TEXTS)),
+    "byte_bpe": PAIRS,
+}
 SMALL = Windowing(max_length=20, stride=4, max_question=5)
 small = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -154,7 +160,7 @@ words = st.text(st.sampled_from("abc19é'-(),.\u0301字☃ﬁＡß"), min_size=1
 spaces = st.sampled_from([" ", "  ", "\n", "\u202f", "\t "])
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["wordpiece", "sentencepiece"])
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
 @small
 @given(st.lists(st.tuples(words, spaces), min_size=1, max_size=25), st.data())
 def test_answers_of_whole_words_are_recovered(tokenizer, several, data):
@@ -173,18 +179,27 @@ def test_answers_of_whole_words_are_recovered(tokenizer, several, data):
         assert text == answer or ("\u0301" in answer and text in answer)  # alone it has no piece
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=["wordpiece", "sentencepiece"])
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
 @small
 @given(st.lists(words, min_size=1, max_size=12))
 def test_pieces_equal_those_of_the_words_and_offsets_cover_them(tokenizer, several):
     context = " ".join(several)
     found = make(question(context), labels=False, tokenizer=tokenizer).pieces[context]
-    np.testing.assert_array_equal(found.ids, np.concatenate([*tokenizer.encode_batch(several)]))
+    spaced = [*several[:1], *map(tokenizer.after_space, several[1:])]
+    np.testing.assert_array_equal(found.ids, np.concatenate(tokenizer.encode_batch(spaced)))
     assert len(found.words) == len(several) + 1 and [context[a:b] for a, b in found.places] == several
     for (first, past), (start, end) in zip(zip(found.words, found.words[1:], strict=False), found.places, strict=True):
         offsets = found.offsets[first:past]
         assert np.all(offsets[:, 0] <= offsets[:, 1]) and np.all(np.diff(offsets, axis=0) >= 0)
         assert np.all(offsets >= start) and np.all(offsets <= end)
+
+
+def test_byte_pairs_of_a_paragraph_are_those_of_running_text():
+    (context,) = set(TEXTS)
+    answer = "John Smith"
+    made = make(question(context, answer), windowing=Windowing(max_length=200), tokenizer=PAIRS)
+    np.testing.assert_array_equal(made.pieces[context].ids, PAIRS.encode_batch([context])[0])
+    assert made.text(0, made.windows[0].start, made.windows[0].end) == answer
 
 
 SKIPPED = {

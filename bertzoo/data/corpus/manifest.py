@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 NAME = "manifest.json"
 SETTINGS = "settings.json"  # file with the settings of the corpus; written first
+PIECES = "pieces"  # directory of the finished pieces' sidecars and indexes until the manifest is written
 _SPLIT = {
     "documents": int,
     "sentences": int,

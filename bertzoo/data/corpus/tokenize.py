@@ -28,6 +28,7 @@ from bertzoo.data.corpus import remote, shard
 from bertzoo.data.corpus.manifest import (
     FORMAT,
     NAME,
+    PIECES,
     SETTINGS,
     Manifest,
     check_same_settings,
@@ -49,7 +50,6 @@ from bertzoo.data.tokenizers.vocabulary import (
     vocabulary_file,
 )
 
-PIECES = "pieces"  # directory of the finished pieces' sidecars and indexes until the manifest is written
 _LONGEST_LINE = 1 << 22  # characters split into sentences at once; longer lines are cut at spaces
 _ENCODE_TOGETHER = 2048  # sentences of a document in one call of the tokenizer, each an array
 Progress = Callable[[int, int], None]  # pieces finished, characters of text read
@@ -269,11 +269,15 @@ def split_sentences(document: str, data: Data) -> Iterator[str]:
 
 
 def _encode(document: str, data: Data, encoder: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of a document's sentences, one after the other, and the number of tokens of each sentence."""
+    """Return the ids of a document's sentences, one after the other, and the number of tokens of each sentence.
+
+    Every sentence but the first follows a space.
+    """
     sentences, dtype = split_sentences(document, data), shard.token_dtype(encoder.vocab_size)
     tokens, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int32)]
     while batch := list(itertools.islice(sentences, _ENCODE_TOGETHER)):
-        encoded = encoder.encode_batch(batch)
+        first = int(len(lengths) == 1)  # sentences of the batch that begin the document
+        encoded = encoder.encode_batch([*batch[:first], *map(encoder.after_space, batch[first:])])
         tokens.append(np.concatenate(encoded, dtype=dtype, casting="unsafe"))
         lengths.append(np.fromiter(map(len, encoded), np.int32))
     return np.concatenate(tokens), np.concatenate(lengths)

@@ -11,7 +11,7 @@ from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CorpusError
 from bertzoo.core.paths import is_url
 from bertzoo.core.remote import entry_type, remote_errors
-from bertzoo.data.corpus.manifest import NAME
+from bertzoo.data.corpus.manifest import NAME, PIECES, SETTINGS
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -91,7 +91,10 @@ def _local_files(name: str) -> list[SourceFile] | None:
             raise CorpusError(f"the data set {name} reorders its rows. Save it after `flatten_indices()`.")
         return [SourceFile(str(path / one["filename"])) for one in state["_data_files"]]
     if path.is_dir():
-        return _text_files(name, [SourceFile(str(p)) for p in sorted(path.rglob("*")) if p.is_file()])
+        if (path / NAME).is_file() or ((path / SETTINGS).is_file() and (path / PIECES).is_dir()):
+            raise _tokenised(name)
+        files = [p for p in sorted(path.rglob("*")) if p.is_file()]
+        return _text_files(name, [SourceFile(str(p)) for p in files if not _is_hidden(str(p.relative_to(path)))])
     if path.is_file():
         return [SourceFile(str(path))]
     if not glob.has_magic(name):
@@ -112,11 +115,9 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         kind = entry_type(system, path)
         if kind == "directory":
             if system.isfile(f"{path.rstrip('/')}/{NAME}"):
-                raise CorpusError(
-                    f"{name} is a tokenised corpus, not text. Name a source of text here. To pretrain on the corpus, "
-                    "make it the only data.source."
-                )
-            return _text_files(name, source_files(system.find(path)))
+                raise _tokenised(name)
+            files = [file for file in system.find(path) if not _is_hidden(file[len(path) :])]
+            return _text_files(name, source_files(files))
         if kind == "file":
             return source_files([path])
         if not glob.has_magic(path):
@@ -125,9 +126,21 @@ def _remote_files(name: str) -> list[SourceFile] | None:
         return source_files([path for path, info in entries if info["type"] == "file"])
 
 
+def _tokenised(name: str) -> CorpusError:
+    return CorpusError(
+        f"{name} is a tokenised corpus, not text. Name a source of text here. To pretrain on the corpus, make it the "
+        "only data.source."
+    )
+
+
+def _is_hidden(path: str) -> bool:
+    """Return whether a file or one of its folders below the source is hidden."""
+    return any(part.startswith(".") for part in path.split("/"))
+
+
 def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:
-    """Return the files that are not hidden and have a text suffix; raises CorpusError if there are none."""
-    text = [file for file in files if file.is_text and file.name[0] != "."]
+    """Return the files that have a text suffix; raises CorpusError if there are none."""
+    text = [file for file in files if file.is_text]
     if not text:
         raise CorpusError(
             f"the directory {name} holds no file with a known suffix: bertzoo reads {READ}. Rename them, or use a glob."

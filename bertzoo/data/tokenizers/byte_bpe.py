@@ -1,6 +1,5 @@
 """Byte pair encoding over bytes (Sennrich et al. 2016, §3.2; GPT-2), from `tokenizers`: no text is unknown."""
 
-import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -87,6 +86,7 @@ class ByteBpeTokenizer(LibraryTokenizer):
         if [vocabulary[entry] for entry in entries] != list(range(len(entries))):
             raise CorpusError(f"the vocabulary {origin} skips a number of its {len(entries):,}. Use an undamaged copy.")
         super().__init__(config, entries, b"", origin)
+        self.continuable = np.array([_in_word(entry[-1:]) or entry == _SPACE for entry in entries])
         names = {field: entries[index] for field, index in vars(self.specials).items()}
         template = processors.TemplateProcessing(
             single=f"{names['cls']} $A {names['sep']}",
@@ -104,15 +104,6 @@ class ByteBpeTokenizer(LibraryTokenizer):
     @staticmethod
     def _continues(entry: str) -> bool:
         return _in_word(entry[:1])
-
-    def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        starts = super().word_starts(ids)
-        starts[1:] |= ~self._inside[ids[:-1]]
-        return starts
-
-    @functools.cached_property
-    def _inside(self) -> np.ndarray:
-        return np.array([_in_word(entry[-1:]) or entry == _SPACE for entry in self._entries])
 
     @property
     def needed(self) -> set[int]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertzoo.core.errors import ConfigError, CorpusError, needs_extra
-from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, paragraphs, vocabulary_file
+from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, cut, paragraphs, vocabulary_file
 
 SPECIALS = {
     "pad": ("<pad>", "[PAD]"),
@@ -20,6 +20,7 @@ SPECIALS = {
     "sep": ("[SEP]",),
     "mask": ("[MASK]",),
 }
+_LONGEST = 1 << 16  # bytes of a training text; the library drops longer ones without a message
 _PIECE = 1  # field number of sentencepiece_model.proto; the package's pb2 module needs a newer protobuf than ours
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # the library marks the beginning of a word with it
 
@@ -63,7 +64,12 @@ class SentencePiece:
         model = io.BytesIO()
         try:
             sentencepiece_library().SentencePieceTrainer.train(
-                sentence_iterator=(line for text in texts() for line in map(self.normalize, paragraphs(text))),
+                sentence_iterator=(
+                    part
+                    for text in texts()
+                    for line in map(self.normalize, paragraphs(text))
+                    for part in cut(line, _LONGEST // 4)
+                ),
                 model_writer=model,
                 vocab_size=self.vocab_size,
                 hard_vocab_limit=False,
@@ -76,7 +82,7 @@ class SentencePiece:
                 control_symbols=[SPECIALS[name][0] for name in ("cls", "sep", "mask")],
                 character_coverage=0.9995,
                 num_threads=1,  # the result depends on this number
-                max_sentence_length=1 << 16,
+                max_sentence_length=_LONGEST,
                 minloglevel=2,
             )
         except RuntimeError as error:

@@ -42,7 +42,8 @@ class Tokenizer(ABC):
 
     config: the WordPiece, SentencePiece or ByteBpe config; its vocab_size is the largest number of entries.
     contents: the bytes of the vocabulary file.
-    continuation: (V,) bool, True if an entry continues the word before it.
+    continuation: (V,) bool, True if an entry continues the word before it; continuable: (V,) bool, False if the entry
+    after it begins a word all the same.
     """
 
     file: ClassVar[str]  # name of the vocabulary file
@@ -54,6 +55,7 @@ class Tokenizer(ABC):
         check_size(len(entries), config.vocab_size, origin)
         self.config, self.contents, self._entries = config, contents, entries
         self.continuation = np.array([self._continues(entry) for entry in entries])
+        self.continuable = np.ones(len(entries), bool)
         ids = {entry: index for index, entry in enumerate(entries)}
         spellings = {field: [name for name in names if name in ids] for field, names in self.spellings.items()}
         if missing := [self.spellings[field][0] for field, names in spellings.items() if not names]:
@@ -118,8 +120,13 @@ class Tokenizer(ABC):
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each token (n,) of a text begins a word."""
         starts = ~self.continuation[ids]
+        starts[1:] |= ~self.continuable[ids[:-1]]
         starts[:1] = True
         return starts
+
+    def after_space(self, text: str) -> str:
+        """Return what to encode for a text that follows a space in its document."""
+        return f" {text}" if self.mask_takes_space else text
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
