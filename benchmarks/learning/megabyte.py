@@ -37,7 +37,11 @@ PAIRS, BETWEEN = 100_000, "||"  # number of pairs for `comparer`; the word betwe
 
 @dataclass(frozen=True)
 class Task:
-    """A task of GLUE. length: a student's tokens. teacher, student: options of runs. aim: least accuracy, in points."""
+    """A task of GLUE. length: a student's tokens. teacher, student: options of runs. aim: least accuracy, in points.
+
+    vocabulary: number of the tokens that stay, the most frequent in the training set, so that the file is not longer
+    than LONGEST_FILE; 0: all that occur.
+    """
 
     folder: str
     columns: tuple[str, ...]
@@ -47,6 +51,7 @@ class Task:
     aim: float
     teacher: tuple[str, ...]
     student: tuple[str, ...]
+    vocabulary: int = 0
 
 
 TASKS = {
@@ -69,6 +74,7 @@ TASKS = {
         aim=74,
         teacher=("--epochs=5", "--batch_size=16", "--max_length=128", "--optimizer.learning_rate=5e-5"),
         student=("--epochs=4", "--batch_size=64", "--optimizer.learning_rate=3e-4"),
+        vocabulary=6500,
     ),
 }
 
@@ -237,9 +243,10 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
     for seed in range(args.seeds):
         cut = args.runs / f"{name}-{seed}"
         if not cut.exists():
-            bertzoo("prune", "vocabulary", str(run / f"seed-{seed}"), str(cut), f"--input={data / 'texts.jsonl'}")
-        words = ("--precision=int8-dynamic", f"--lengths={task.length}")
-        file = litert_file(cut, args.runs / f"{name}-{seed}.tflite", *words)
+            words = [f"--input={data / 'texts.jsonl'}", *([f"--size={task.vocabulary}"] if task.vocabulary else [])]
+            bertzoo("prune", "vocabulary", str(run / f"seed-{seed}"), str(cut), *words)
+        options = ("--precision=int8-dynamic", f"--lengths={task.length}")
+        file = litert_file(cut, args.runs / f"{name}-{seed}.tflite", *options)
         sizes.append(file.stat().st_size)
         counts.append(card(file)["parameters"])
         for form, model in (("float32", cut), ("int8", file)):
