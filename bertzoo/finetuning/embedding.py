@@ -376,10 +376,17 @@ class EmbeddingTask(TaskKind):
                 f"the vectors have {own_width} dimensions, but those of --teacher={teacher} have {width}. Set "
                 f"embedding.projection = {width}, or use embedding.relations without l2 and directions."
             )
+        compared = [name for name, split in dev.items() if split.deciding == ("teacher_cosine",)]
+        if compared and own_width != width:
+            raise ConfigError(
+                f"the vectors have {own_width} dimensions, but those of --teacher={teacher}, which {compared[0]} is "
+                f"compared with, have {width}. Set embedding.projection = {width}, or score pairs: own.text_b, or "
+                "embedding.sts_dir without own.dev."
+            )
         record = {"path": resolve_name(teacher), "parameters_sha256": tensors.digest(model.params)}
         beside = (Path(self.recipe.data_dir) / (self.task.train if self.task else "")).parent
         folder = Path(options.vectors_dir or self.recipe.data_dir or beside)
-        seen = {"train": train} | {name: s for name, s in dev.items() if s.deciding == ("teacher_cosine",)}
+        seen = {"train": train} | {name: dev[name] for name in compared}
         taught = {
             name: replace(split, teacher=teacher_vectors(model, split.texts, folder, self.recipe, mesh))
             for name, split in seen.items()

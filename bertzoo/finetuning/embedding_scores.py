@@ -94,7 +94,8 @@ def _clustering(model: EmbeddingModel, file: str, split: str, batch_size: int) -
     clusters = len(set(labels))
     if clusters < 2:
         raise UserError(f"{file} has only the label {labels[0]!r}. Add texts with another label.")
-    vectors = model.embed([fields.nonblank(row[0], place, "text") for place, row in rows], batch_size=batch_size)
+    texts = [fields.nonblank(row[0], place, "text") for place, row in rows]
+    vectors = model.embed(texts, prompt=model.prompt(None), batch_size=batch_size)
     means = sklearn.cluster.KMeans(clusters, n_init=10, random_state=0)  # pyright: ignore[reportArgumentType]
     clusters_of_texts = means.fit_predict(vectors)
     return len(rows), {"v_measure": 100 * float(sklearn.metrics.v_measure_score(labels, clusters_of_texts))}
@@ -196,7 +197,8 @@ def _read(file: str, columns: Sequence[Sequence[str]]) -> list[tuple[str, Sequen
 def _pair_cosines(model: EmbeddingModel, rows: Sequence[tuple[str, Sequence[Any]]], batch_size: int) -> np.ndarray:
     pairs = [tuple(fields.nonblank(cell, place, "text") for cell in row[:2]) for place, row in rows]
     number = {text: i for i, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair))}
-    unit = unit_vectors(model.embed(list(number), batch_size=batch_size).astype(np.float64))
+    vectors = model.embed(list(number), prompt=model.prompt(None), batch_size=batch_size)
+    unit = unit_vectors(vectors.astype(np.float64))
     index = np.array([[number[text] for text in pair] for pair in pairs])
     return np.sum(unit[index[:, 0]] * unit[index[:, 1]], axis=-1)
 

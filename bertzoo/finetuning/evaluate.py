@@ -231,9 +231,16 @@ def predict_texts(
     """Return a prediction record (see `tasks.predictions`) for each text or pair of texts, in order.
 
     A model that answers questions takes pairs (question, paragraph with the answer). Raises UserError if the model
-    embeds texts.
+    embeds texts, or if one of the texts is neither a text nor a pair, or not of the first one's form.
     """
     model.task_class.unnamed(model)  # raises before the texts are read
+    for index, text in enumerate(texts):
+        parts = (text,) if isinstance(text, str) else text
+        fits = isinstance(parts, tuple | list) and len(parts) in (1, 2) and all(isinstance(one, str) for one in parts)
+        if not fits or isinstance(text, str) != isinstance(texts[0], str):
+            raise UserError(f"text {index} is {text!r}. Give texts, or pairs of texts, all of one form.")
+    if not len(texts):
+        return []
     pair = model.pair or any(not isinstance(text, str) for text in texts)
     flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
     examples = readers.from_texts(flat, readers.InputForm(pair=pair, words=model.kind == "tokens"))

@@ -1,5 +1,7 @@
 """Tasks that label a text, a pair of texts or every word: training, scores and predictions."""
 
+import hashlib
+import json
 import logging
 import warnings
 from collections import Counter
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+_WEIGHTS = 4_000_000  # largest number of a simple classifier's weights, which take some 170 bytes each
 _MOST = 20_000  # training examples of simple classifiers, evenly spaced, for a minute at most
 CLASSIFIERS = ("classification", "multi_label")  # kinds of tasks
 
@@ -66,8 +69,18 @@ class LabelSplit(Split):
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """All metrics or, for multi_label, the first (by default micro-F1)."""
-        return self.task.metrics[:1] if self.task.kind == "multi_label" else self.task.metrics
+        """All metrics in points or, for multi_label, the first (by default micro-F1)."""
+        if self.task.kind == "multi_label":
+            return self.task.metrics[:1]
+        return tuple(filter(metrics.in_points, self.task.metrics)) or self.task.metrics
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the examples as the model reads them, with their labels if only some have one, in hexadecimal."""
+        if self.rows.label is not None:
+            return self.rows.digest
+        labels = json.dumps([example.label for example in self.examples], default=int)
+        return hashlib.sha256((self.rows.digest + labels).encode()).hexdigest()
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """Return the arrays of a planned batch, by name; numbers are divided by `scale`."""
@@ -203,6 +216,11 @@ class LabelTask(TaskKind):
         if not task.train or not task.dev:
             lacking, key = ("development", "dev") if task.train else ("training", "train")
             raise ConfigError(f"task = {task.name} has no {lacking} examples. Set own.{key}.")
+        if not any(map(metrics.in_points, task.metrics)):
+            raise ConfigError(
+                f"metrics = {list(task.metrics)} has no score that grows with the quality, to choose an epoch by. Add "
+                "pearson or spearman."
+            )
         if recipe.own.unlabelled and recipe.alpha == 1:
             raise ConfigError(
                 f"own.unlabelled = {recipe.own.unlabelled!r} needs a teacher. Name it with --teacher and set alpha "
@@ -376,7 +394,8 @@ class LabelTask(TaskKind):
             model = OneVsRestClassifier(model)
         elif len(np.unique(labels)) < 2:
             model = DummyClassifier()
-        tokens = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
+        most = _WEIGHTS // max(2, len(self.task.labels))
+        tokens = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]", max_features=most)
         models = {
             "the most common label": (texts, DummyClassifier()),
             "logistic regression on tf-idf": (texts, make_pipeline(tokens, model)),

@@ -123,7 +123,7 @@ def train(
         numbers = range(recipe.seed, recipe.seed + recipe.seeds)
         seeds = [Seed(job, seed, run.path / f"seed-{seed}") for seed in numbers]
         for seed in seeds:
-            seed.run()
+            seed.run(followed=seed is not seeds[-1])
         # 5. The scores of all seeds, and which seed is best.
         results = _summarise(job, seeds, run.path / BASELINES)
         atomic.write_json(run.path / RESULTS, results)

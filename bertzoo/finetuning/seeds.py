@@ -145,8 +145,11 @@ class Seed:
         """The scores of the epoch whose model is saved, as `chosen_epoch` returns them."""
         return chosen_epoch(self._job.recipe, self.history)
 
-    def run(self) -> None:
-        """Train to the end, from the newest checkpoint if there is one; raises the errors of `train.loop.run`."""
+    def run(self, followed: bool = False) -> None:
+        """Train to the end, from the newest checkpoint if there is one; raises the errors of `train.loop.run`.
+
+        followed: whether another seed follows, which a signal at the last step stops.
+        """
         job, recipe = self._job, self._job.recipe
         if self.finished:
             self._remove_checkpoints()  # a run may stop just before it removes them
@@ -176,6 +179,7 @@ class Seed:
                         length=lambda batch: batch["input_ids"].shape[-1],
                         flops_per_example=job.experiment.flops,
                         measure=self._evaluate,
+                        followed=followed,
                         memory_advice=lambda _, share: _memory_advice(recipe, share),
                         enough=lambda step: self.finished and step == self.history[-1]["step"],
                     )
@@ -191,6 +195,10 @@ class Seed:
     def _evaluate(self, step: int, params: Any) -> dict[str, float]:
         """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""
         scored, save, outputs = self._job.score(params)
+        if not np.isfinite(scored["loss"]):
+            return {
+                "loss": scored["loss"]
+            }  # the loop raises NonFinite; no epoch counts, so that a rerun repeats this one
         entry = {"epoch": step // self._epoch, "step": step, **scored}
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:

@@ -115,7 +115,7 @@ def outputs_and_losses(objective: Any) -> Callable[[Any, Batch], Outputs]:
         outputs = mean.predict(params, batch)
         if {name.rpartition("/")[2] for name in batch}.isdisjoint(("label", "start")):
             return outputs
-        sums, weights = mean(params, None, batch, None)[0], mean.weights(batch)
+        sums, weights = mean(params, None, batch, None)[0], mean.totals(batch)
         return outputs | {LOSSES: {term: (sums[term], weights[term]) for term in sums}}
 
     return function

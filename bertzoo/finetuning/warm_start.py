@@ -101,7 +101,7 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
 def _check_head(source: Pretrained, path: Location, recipe: Finetune, task: TaskKind) -> None:
     """Raise ConfigError if the source's head was trained for another task, or differs from the task's head."""
     columns = {"own": recipe.own.columns} if recipe.task == "own" else {}
-    ours = {"task": recipe.task, **columns, "scale": recipe.scale, **_fields(task.head)}
+    ours = {"task": recipe.task, **columns, "scale": float(task.notes.get("scale", 1.0)), **_fields(task.head)}
     theirs = {
         **{key: source.source.get(key, ours.get(key)) for key in ("task", "own")},
         "scale": source_number(source.source, "scale", 1.0),

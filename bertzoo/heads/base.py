@@ -14,7 +14,7 @@ from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, lay
 from bertzoo.models.replaced import ReplacedDetection
 from bertzoo.nn import ClassificationHead, Dropout
 from bertzoo.nn.parameter import init_shapes
-from bertzoo.train.step import Batch, Params
+from bertzoo.train.step import Batch, Params, Sums
 
 TYPES = "token_type_ids"
 FAR = 1e9  # subtracted from padding before a maximum
@@ -225,6 +225,10 @@ class HeadObjective:
 
     def init(self, key: jax.Array) -> Params:
         return init_model(self.model, key)
+
+    def totals(self, batch: Batch) -> Sums:
+        """Return the weights of the loss terms, 0 of a term that the batch lacks, for a mean over batches."""
+        return self.weights(batch)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @functools.lru_cache(maxsize=16)  # a sweep asks for each point, and a trace takes seconds

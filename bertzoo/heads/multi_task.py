@@ -114,12 +114,15 @@ class MultiTaskObjective(HeadObjective):
     heads: tuple[tuple[str, float, LabelledObjective], ...]  # (name, weight, objective, whose model is None)
     reduction: Literal["mean", "sum"] = "mean"
 
-    def weights(self, batch: Batch) -> Sums:
-        totals = {
+    def totals(self, batch: Batch) -> Sums:
+        return {
             name: replace(one, reduction=self.reduction).weights(_of_head(name, batch))[TERM]
             for name, _, one in self.heads
         }
-        return {name: jnp.where(total > 0, total, 1.0) for name, total in totals.items()}  # a batch may lack labels
+
+    def weights(self, batch: Batch) -> Sums:
+        # A batch may lack a head's labels.
+        return {name: jnp.where(total > 0, total, 1.0) for name, total in self.totals(batch).items()}
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         logits, sums, metrics = apply_model(self.model, params, batch, key).logits, {}, {}

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -188,7 +189,9 @@ class CustomFiles:
             raise ConfigError('kind = "texts" trains vectors, not labels. Set head = "embedding", or use another kind.')
         if self.kind == "span":
             raise ConfigError(f"kind = {self.kind!r} has questions, not labels. Use a kind with labels.")
-        labels = self.labels or (() if self.kind == "regression" else self._read_labels(directory))
+        labels = self.labels
+        if not labels and self.kind != "regression":
+            labels = _labels_of(self, str(directory), _stamp(_folder(directory) / self.train))
         if self.kind == "entities":
             labels = entities.tags_of(labels, self.scheme)
         metrics = self.metrics or tuple(METRICS[self.kind])[: None if self.kind in ("multi_label", "entities") else 1]
@@ -365,6 +368,18 @@ class CustomFiles:
                     "the label from own.labels."
                 )
         return SplitExamples(examples, {})
+
+
+@functools.lru_cache(maxsize=16)  # the points of a sweep share their files, and reading them takes long
+def _labels_of(own: CustomFiles, directory: str, stamp: Any) -> tuple[str, ...]:
+    """Return the labels in a training file. stamp: changes if the file does."""
+    return own._read_labels(directory)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        return path.stat().st_size, path.stat().st_mtime_ns
+    return None
 
 
 def _minus_one(cell: Any) -> bool:

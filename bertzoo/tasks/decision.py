@@ -102,6 +102,7 @@ def choose_thresholds(
         return tuple(value for value, _ in pairs), [place for place, (_, met) in enumerate(pairs) if not met]
     if classes == 2:
         value, met = _best_threshold(chances[:, 1], labels == 1, (labels == 1).sum(), criterion, least)
+        value = max(value, float(np.finfo(np.float64).eps))  # the other label's threshold is at most 1
         # 0 for the likelier label, so that a text always has a label, also if rounded probabilities do not sum to 1
         return (0.0, value) if value >= 0.5 else (float(np.nextafter(1 - value, 2)), 0.0), [] if met else [1]
     value, met = _best_threshold(chances.max(-1), chances.argmax(-1) == labels, len(labels), criterion, least)

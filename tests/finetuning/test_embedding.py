@@ -221,7 +221,7 @@ def test_options_of_embeddings_are_checked():
             EmbeddingOptions(**options)
 
 
-def test_prompts(place: Path):
+def test_prompts(place: Path, tmp_path: Path):
     model = open_embedding_model(place / "run")
     source = model.pretrained.source | {"prompts": {"query": "bara ", "passage": "doti "}, "default_prompt": "passage"}
     model = dataclasses.replace(model, pretrained=dataclasses.replace(model.pretrained, source=source))
@@ -229,6 +229,13 @@ def test_prompts(place: Path):
     np.testing.assert_array_equal(model.embed(["kelu"], prompt=model.prompt(None)), model.embed(["doti kelu"]))
     with pytest.raises(bertzoo.core.errors.UserError, match=mentioning("answer", "query, passage")):
         model.prompt("answer")
+    pairs, scores = [("kelu", "bara", 1), ("doti", "kera", 2), ("bara", "doti kera", 3)], []
+    bare = dataclasses.replace(model, pretrained=dataclasses.replace(model.pretrained, source={}))
+    for scored, before in ((model, ""), (bare, "doti ")):
+        lines = [json.dumps({"sentence1": before + a, "sentence2": before + b, "score": c}) for a, b, c in pairs]
+        (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+        scores.append(embedding_scores.score_embeddings(scored, "sts", input=str(tmp_path / "pairs.jsonl"))["scores"])
+    assert scores[0]["test"]["pearson"] == pytest.approx(scores[1]["test"]["pearson"])
 
 
 CONFIGS = {file.stem: file for file in (Path(__file__).parents[2] / "configs").glob("embed_*.toml")}

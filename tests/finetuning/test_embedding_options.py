@@ -5,6 +5,7 @@ import json
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
@@ -18,7 +19,7 @@ from tiny import devices
 import bertzoo
 from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning import embedding, saved_model
+from bertzoo.finetuning import embedding, saved_model, warm_start
 from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
 from bertzoo.finetuning.task_kind import RowForm
 from bertzoo.heads import SentenceEmbedding
@@ -74,6 +75,15 @@ def test_options_without_effect_are_rejected(options: Any, recipe: Any, parts: t
 )  # fmt: skip
 def test_options_with_an_effect_are_accepted(options: Any, recipe: Any) -> None:
     task_of(options=options, **recipe)
+
+
+def test_the_head_of_similarities_up_to_five_is_kept() -> None:
+    task = task_of(task="stsb", keep_head=True, options={"loss": "cosent"})
+    trained: Any = SimpleNamespace(head=task.head, source={"task": "stsb", **task.notes})
+    warm_start._check_head(trained, "run", task.recipe, task)
+    trained.source["scale"] = "4.0"
+    with pytest.raises(ConfigError, match=mentioning("scale", 4.0, 5.0)):
+        warm_start._check_head(trained, "run", task.recipe, task)
 
 
 def test_single_texts_without_dropout_are_rejected() -> None:

@@ -72,6 +72,9 @@ def test_loss_and_gradients_are_the_weighted_sums_of_two_models(folder: Path, da
     joint = task.objective(task.head.build(model, Compute()))
     params = zoo.drawn(joint.init, jax.random.key(0))
 
+    tail = split.batch(Slot(np.flatnonzero(later), 16), 14)
+    assert joint.totals(tail)["mood"] == 0 < joint.weights(tail)["mood"]
+
     def value(objective: Any, values: Any, rows: dict) -> Any:
         def mean(values: Any) -> Any:
             sums, weights = objective(values, None, rows, None)[0], objective.weights(rows)

@@ -48,6 +48,7 @@ LABELS = [
     (["--class_weights=[1, 0]"], ("class_weights", "0")),
     (["--class_weights=[1, 2, 3]"], ("class_weights", "3 weights", "0, 1")),
     (["--own.kind=regression", "--calibrate=true"], ("calibrate", "regression")),
+    (["--own.kind=regression", '--own.metrics=["mse"]'], ("mse", "pearson")),
     (["--own.kind=texts", "--head=embedding", "--per_class=8"], ("per_class", "embedding")),
 ]
 ANSWERS = [
@@ -75,6 +76,7 @@ ANSWERS = [
     (["--task=own", "--own.kind=span", "--own.label=x"], ("label = 'x'", "kind = 'span'")),
     (["--task=own", "--own.question=x"], ("question = 'x'", "kind = 'classification'")),
 ]
+RELATIONS = ["--embedding.directions=0", "--embedding.relations=1"]
 VECTORS = [
     (["--own.kind=classification"], ("own.kind", "texts", "classification")),
     (["--head=task"], ("texts", "head")),
@@ -88,6 +90,10 @@ VECTORS = [
     (["--own.label=partner"], ("partner",)),
     (["--scale=5"], ("scale", 5, "similarities", "label")),
     (["--alpha=0.5", "--teacher=$vectors/run", "--embedding.projection=5"], (5, 16, "embedding.projection")),
+    (
+        ["--own.text_b=", "--alpha=0", "--teacher=$vectors/run", "--embedding.projection=5", *RELATIONS],
+        (5, 16, "embedding.projection", "dev"),
+    ),
     (["--alpha=0.5", "--teacher=$vectors/model"], ("head for embeddings",)),
     (["--own.text_b=", "--alpha=0.5", "--teacher=$vectors/run"], ("encoder_dropout",)),
     ([*NEW_MODEL, "--from=$vectors/run", "--model.embedding_size=99"], ("99", "Use at most as many")),

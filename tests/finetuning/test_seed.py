@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertzoo.core.atomic import WriteError
@@ -53,6 +54,16 @@ def test_the_first_best_epoch_is_saved(scores: list[float], best: int, saved: li
     assert (tmp_path / MODEL / EPOCH).read_text() == str(best) == str(job.chosen["epoch"])
     assert predictions == saved
     assert [entry["step"] for entry in json.loads((tmp_path / SCORES).read_text())] == [1, 2, 3]
+
+
+def test_an_epoch_without_a_finite_loss_does_not_count(tmp_path):
+    job = seed(tmp_path, [1, 2, 3], [])
+    job._evaluate(1, {})
+    score = job._job.score
+    job._job.score = lambda params: (score(params)[0] | {"loss": float("nan")}, None, {})  # pyright: ignore
+    assert np.isnan(job._evaluate(3, {})["loss"])
+    again = Seed(job._job, 1, tmp_path)
+    assert [entry["step"] for entry in again.history] == [1] and not again.finished
 
 
 @pytest.mark.parametrize("fails", ["model", "predictions"])

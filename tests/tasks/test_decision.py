@@ -86,6 +86,15 @@ def test_the_threshold_of_two_labels_has_the_highest_f1(seed: int, decimals: int
     assert set(predictions) <= {0, 1} and unmet == ([] if labels.any() else [1])
 
 
+@pytest.mark.parametrize("criterion", ["f1", "precision"])
+def test_two_labels_of_which_one_is_always_right_have_legal_thresholds(criterion: decision.Criterion) -> None:
+    scores = np.array([0.0, 0.3, 0.6, 1.0])
+    chances = np.stack([1 - scores, scores], 1)
+    thresholds, _ = decision.choose_thresholds(chances, np.ones(4, int), False, criterion, 0.1)
+    assert all(0 <= value <= 1 for value in thresholds)
+    assert decision.predict(chances[1:], thresholds, False).tolist() == [1, 1, 1]
+
+
 @given(seed=drawn, classes=st.sampled_from([2, 3]), least=st.sampled_from([0.5, 0.8, 0.95]))
 @settings(deadline=None, max_examples=20)
 def test_the_threshold_for_a_precision_predicts_the_most(seed: int, classes: int, least: float) -> None:
