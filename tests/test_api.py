@@ -54,6 +54,7 @@ def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: 
         (lambda: bertzoo.predict(tmp_path / "one", [("a [MASK]", "b")]), (tmp_path / "one", "('a [MASK]', 'b')")),
         (lambda: bertzoo.predict(tmp_path / "one", ["a [MASK]"], top=0), ("top", 0, tokenizer.vocab_size)),
         (lambda: bertzoo.evaluate(tmp_path / "one", split="dev"), ("split", "dev", tmp_path / "one")),
+        (lambda: bertzoo.tokenize("text.txt", tmp_path / "corpus", workers=-1), ("workers", -1, 0)),
         (lambda: bertzoo.evaluate(tmp_path / "one", data_dir=tmp_path), ("data_dir", tmp_path / "one")),
     ):
         with pytest.raises(UserError, match=mentioning(*named)):
@@ -125,9 +126,12 @@ def test_a_fine_tuned_model_scores_and_predicts(
         (lambda: bertzoo.evaluate(found.run_dir, checkpoint="best"), ("--checkpoint=best", found.run_dir)),
         (lambda: bertzoo.evaluate(found.run_dir, split="nowhere"), ("own", "nowhere")),
         (lambda: bertzoo.predict(found.run_dir, ["bara"], top=3), ("top", 3, found.run_dir)),
+        (lambda: bertzoo.predict(found.run_dir, ["bara", None]), (1, None)),
+        (lambda: bertzoo.predict(found.run_dir, [("bara", "doti"), "kera"]), (1, "'kera'")),
     ):
         with pytest.raises(UserError, match=mentioning(*named)):
             call()
+    assert found.predict([]) == []
     first, second = found.predict(["bara doti", "kera"])
     assert first["label"] in ("0", "1") and 0.5 <= first["probability"] <= 1 and second["index"] == "1"
 

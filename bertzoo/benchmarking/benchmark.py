@@ -265,9 +265,17 @@ class Case:
     def resolve_length(self, available: Sequence[int]) -> int:
         """Return the row length to time, in tokens; raises UserError if it is not one of `available`.
 
-        available: the file's row lengths; empty if the file takes any length. If `self.length` is None, the result is
-        128 or, if the file does not take 128, the file's greatest length.
+        available: the file's row lengths; empty if the file takes any length, or a range that its description has. If
+        `self.length` is None, the result is 128 or, if the file does not take 128, the file's greatest length.
         """
+        if (span := self.description.get("lengths")) and not available:
+            shortest, longest = span["shortest"], span["longest"]
+            if self.length is None:
+                return min(max(USUAL, shortest), longest)
+            if not shortest <= self.length <= longest:
+                raise UserError(
+                    f"--lengths={self.length} is not a length of {self.model}. Use {shortest} to {longest}."
+                )
         if self.length is None and available:
             return USUAL if USUAL in available else max(available)
         if self.length is None:

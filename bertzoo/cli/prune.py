@@ -55,7 +55,7 @@ def main(options: PruneFlags) -> int:
 
 
 def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
-    """Raise UserError if a sweep's run lacks its unpruned model or its text, or never evaluates.
+    """Raise UserError if a sweep's run lacks its unpruned model or its text.
 
     seen: models and texts that earlier calls have checked; this call adds those of `recipe`.
     """
@@ -65,11 +65,9 @@ def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
 
     if options.from_model is None:
         raise UserError("--from is missing. Name the model to prune.")
-    if not recipe.run.evaluate_every:
-        raise UserError("run.evaluate_every = 0, but a sweep ranks prunings by held-out loss. Use 1 or more.")
     data = recipe.data
     if options.from_model not in seen:
         load_model.check_model(options.from_model)
-    if data.source not in seen and not pipeline.is_corpus(data.source):
+    if data.parts not in seen and not pipeline.is_corpus(data.source):
         pieces.check_sources(data.parts)
-    seen |= {options.from_model, data.source}
+    seen |= {options.from_model, data.parts}

@@ -263,10 +263,7 @@ class JobFlags:
 
 
 class CommandLines:
-    """Parses the command lines of jobs. Labels of a custom task (`own`) are read once, because this takes long."""
-
-    def __init__(self) -> None:
-        self._own: set[Any] = set()
+    """Parses the command lines of jobs."""
 
     def __call__(self, words: Sequence[str]) -> "list[PlannedRun]":
         """Return the runs of a command line: one for each point of a sweep, else at most one.
@@ -292,12 +289,7 @@ class CommandLines:
         if words[0] not in ("tokenize", "pretrain", "transfer", "prune", "finetune"):
             return []
         recipe: Any = data_of(options) if words[0] == "tokenize" else recipe_of(options)
-        task = None
-        if words[0] == "finetune":
-            own = (recipe.data_dir, recipe.own, recipe.alpha, options.teacher)
-            if recipe.task != "own" or own not in self._own:
-                task = verb.task_of(options, recipe)
-                self._own.add(own)
+        task = verb.task_of(options, recipe) if words[0] == "finetune" else None
         check = partial(verb.check_models, options, recipe) if hasattr(verb, "check_models") else None
         return [PlannedRun(recipe=recipe, task=task, check_models=check)]
 

@@ -300,8 +300,10 @@ def _overridden(
     The message of a ConfigError starts with the files and options that set a key in its first sentence.
     """
     sources = [*files]
-    # A kind decides which keys its table has, so it is set first, whatever the order on the command line.
-    for key, text in sorted(overrides, key=lambda pair: pair[0].split(".")[-1] != "kind"):
+    # A kind decides which keys its table has, so it is set first, and that of an outer table before those inside it.
+    overrides = [*overrides]
+    kinds = sorted((pair for pair in overrides if _is_kind(pair[0])), key=lambda pair: pair[0].count("."))
+    for key, text in [*kinds, *(pair for pair in overrides if not _is_kind(pair[0]))]:
         try:
             table = _override(cls, table, key.split("."), text, "", None)
         except ConfigError as error:
@@ -313,6 +315,10 @@ def _overridden(
         words = set(re.findall(r"\w+", str(error).partition(". ")[0]))
         named = [name for name, keys in sources if words & {key.split(".")[-1] for key in keys}]
         raise ConfigError(": ".join(filter(None, [", ".join(named or dict(files)), str(error)]))) from error
+
+
+def _is_kind(key: str) -> bool:
+    return key.split(".")[-1] == "kind"
 
 
 def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:

@@ -141,6 +141,11 @@ def takes(
                 for name, each in declared.items()
                 if each.check and (value := getattr(unchecked, name)) is not None
             }
+            for name, each in declared.items():
+                value = getattr(unchecked, name)
+                for number in value if isinstance(value, tuple | list) else (value,):
+                    if each.least is not None and isinstance(number, int | float) and number < each.least:
+                        raise UserError(f"{name} = {value} is not {each.least} or more. Use {each.least}, for example.")
             complete = dataclasses.replace(unchecked, **checked)  # pyright: ignore[reportArgumentType]
             with logs.shown(None if logs.handled() else sys.stdout) if prints else nullcontext():
                 return function(complete)

@@ -172,7 +172,11 @@ class JobRecord:
             else:
                 run = results.read_run(path, self.path)
                 head = {"score": run.score, "low": min(run.chosen_scores), "high": max(run.chosen_scores)}
-                head |= {"seeds": len(run.seeds), "collapsed": run.collapsed, "epochs": " ".join(map(str, run.epochs))}
+                head |= {
+                    "seeds": len(run.seeds),
+                    "collapsed": run.collapsed,
+                    "chosen_epochs": " ".join(map(str, run.epochs)),
+                }
                 scores = {f"{split}/{name}": x for split, named in run.median.items() for name, x in named.items()}
             self._scores[job.name] = {**head, **(job.settings or {}), **scores}
         return self._scores[job.name]
@@ -321,6 +325,8 @@ class JobRecord:
         text = texts[0] if texts else ""
         if len(texts) > 1:
             text = f'points = {len(texts)}\npoints_sha256 = "{_digest(texts)}"\n{text}'
+        if job.is_point:
+            inputs = self._data(job) | inputs
         others = map(self.list.job, self.list.needs(job))
         template = replace(self.list, inputs={name: f"{{{name}}}" for name in self.list.inputs})
         return {
@@ -329,6 +335,17 @@ class JobRecord:
             "inputs": {name: self._hash("", value) for name, value in inputs.items()},
             "reads": {other.name: self._output(other) for other in others},
         }
+
+    def _data(self, job: CommandJob) -> dict[str, str]:
+        """Return the files that a point's config names, by key; also those that the base config of a sweep names."""
+        found: dict[str, str] = {}
+        for recipe in self.recipes.get(job.name, ())[:1]:
+            if hasattr(recipe, "data_dir"):
+                found["data_dir"] = recipe.data_dir
+            elif data := getattr(recipe, "data", None):
+                sources = {f"data.mixture.{i}": part.source for i, part in enumerate(data.parts)}
+                found |= sources if data.mixture else {"data.source": data.source}
+        return {key: path for key, path in found.items() if path and not is_url(path)}
 
     def _hash(self, kind: str, name: str) -> str:
         """Return `content_hash`, from a cache until a file's size or time changes or the job that writes to a URL runs.

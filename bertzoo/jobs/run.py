@@ -127,6 +127,8 @@ class Checks:
         elif job.verb != "prune" and "from" in job.links:
             model = self._linked(job, "from")
         self.models[job.name] = model
+        if job.is_point and job.is_training and not recipe.run.evaluate_every:
+            raise UserError("run.evaluate_every = 0, but a sweep ranks trainings by held-out loss. Use 1 or more.")
         self._check_fit(job)
         if runs:
             self._check_data(job)
@@ -176,9 +178,10 @@ class Checks:
         if job.verb in ("pretrain", "transfer", "tokenize") or (job.verb == "prune" and not job.is_point):
             data = recipe if job.verb == "tokenize" else recipe.data
             outputs = {self.record.places.output(self.record.list.job(name)) for name in self.record.list.needs(job)}
-            if data.source not in outputs | self._seen and not corpora.is_corpus(data.source):
+            known = data.source in outputs or data.parts in self._seen
+            if not known and not corpora.is_corpus(data.source):
                 pieces.check_sources(data.parts)
-                self._seen.add(data.source)
+                self._seen.add(data.parts)
 
     def check_disk(self, jobs: Sequence[CommandJob]) -> None:
         """Raise UserError if the outputs of `jobs` do not fit their disks; what they hold already is subtracted."""

@@ -1,6 +1,7 @@
 """Search for points of a sweep: by Optuna, or by successive halving under a budget; and the Pareto front of both."""
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from bertzoo.pruning.structure import Structure
 from bertzoo.runs.report import HELDOUT, new_figure
 
 Points = Sequence[tuple[float, float]]
+_OF_MODEL = re.compile(r"model\.|data\.tokenizer\.|stages\.\d+\.max_")  # options that decide whether it is valid
 NAME = "pareto"  # of the table, the picture and the folder of configs, in the sweep's directory
 
 
@@ -140,8 +142,8 @@ class Budget:
         Raises UserError if the table does not cover the model.
         """
         record = checks.record
-        # Points with equal models share the job that measures them.
-        options = {key: value for key, value in point.options.items() if key.partition(".")[0] == "model"}
+        # Points with equal models share the job that measures them. Other options may be needed for a valid config.
+        options = {key: value for key, value in point.options.items() if _OF_MODEL.match(key)}
         name = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()[:12]
         timing = CommandJob(name=f"latency/{name}", verb="benchmark", models=("base",), options=options)
         if self._times is not None:

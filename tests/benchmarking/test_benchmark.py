@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,12 @@ def test_the_description_beside_a_file(tmp_path, capsys):
     settings = BenchmarkSettings()
     (free,) = prepare(settings, of_file, ["onnx"], tmp_path)
     assert [free.resolve_length(lengths) for lengths in ((), (4, 8), (8, 128, 256))] == [16, 8, 128]
+    for shortest, longest, expected in ((64, 64, 64), (8, 512, 128), (256, 512, 256)):
+        span = {"lengths": {"shortest": shortest, "longest": longest}}
+        ranged = replace(free, description={**free.description, **span})
+        assert ranged.resolve_length(()) == expected == replace(ranged, length=expected).resolve_length(())
+        with pytest.raises(UserError, match=mentioning(longest + 1, longest)):
+            replace(ranged, length=longest + 1).resolve_length(())
     file.write_bytes(b"other")
     assert main(["benchmark", str(file)]) == 2
     assert mentions(capsys.readouterr().err, "model.onnx.json", "model.onnx")

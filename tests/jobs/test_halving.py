@@ -15,7 +15,7 @@ from place import table
 
 from bertzoo.core import config
 from bertzoo.jobs.job import CommandJob
-from bertzoo.jobs.search import fronts, ranked, scored
+from bertzoo.jobs.search import Budget, fronts, ranked, scored
 from bertzoo.pruning.latency import LatencyTable, common
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.experiments import build_experiment
@@ -141,7 +141,8 @@ def test_a_table_estimates_the_milliseconds(search: place.Place) -> None:
         (["--halving=2", "--list"], ("--halving=2", "--list")),
         (["--budget_ms=1", "--table=base.toml"], ("base.toml", "bertzoo benchmark")),
         (["--halving=2", "--stages.0.carry=all"], ("carry", "all")),
-        (["--run.evaluate_every=0", "--data.source=nowhere.txt"], ("nowhere.txt",)),
+        (["--data.source=nowhere.txt"], ("nowhere.txt",)),
+        (["--run.evaluate_every=0", "--run.keep_best=0"], ("run.evaluate_every", 0)),
     ],
 )
 def test_wrong_options_raise_before_anything_runs(
@@ -149,6 +150,23 @@ def test_wrong_options_raise_before_anything_runs(
 ) -> None:
     _, err = search.sweep(*options, code=2)
     assert mentions(err, *parts) and not runs(search)
+
+
+def test_changed_text_of_the_base_config_is_an_error(search: place.Place) -> None:
+    search.sweep()
+    runs(search)
+    text = Path("text.txt").read_text()
+    Path("text.txt").write_text(text + text)
+    _, err = search.sweep(code=2)
+    assert mentions(err, "the input data.source", "hash") and not runs(search)
+
+
+def test_a_model_is_measured_with_the_options_that_make_its_config_valid() -> None:
+    options = {"model.vocab_size": "256", "data.tokenizer.vocab_size": "256", "stages.0.max_length": "9", "seed": "3"}
+    point = CommandJob(name="p", verb="pretrain", options=options, settings={})
+    checks: Any = SimpleNamespace(record=SimpleNamespace(entry=lambda job: None))
+    timing = Budget(1.0).next_job(checks, point)
+    assert timing is not None and timing.options == {key: value for key, value in options.items() if key != "seed"}
 
 
 def test_what_a_search_cannot_train_raises(search: place.Place) -> None:

@@ -31,12 +31,17 @@ def test_every_point_is_run_once_and_the_best_is_named(sweeps) -> None:
     assert "--teacher=runs/teacher/cola" in calls[0]["line"] and "teacher" not in calls[2]["line"]
     lines = table()
     assert [f"{line['task']} {line['alpha']}" for line in lines] == ALL
-    assert list(lines[0])[:8] == ["task", "state", "score", "low", "high", "seeds", "collapsed", "epochs"]
+    assert list(lines[0])[:8] == ["task", "state", "score", "low", "high", "seeds", "collapsed", "chosen_epochs"]
     assert list(lines[0])[-2:] == ["run", "error"] and "optimizer.learning_rate" in lines[0]
     # The stand-in's score is 60 at 0.9 and one point higher with its second seed.
     best = lines[1]
     assert (best["state"], best["score"], best["low"], best["high"]) == ("finished", "60.5", "60.0", "61.0")
-    assert (best["seeds"], best["epochs"], best["dev/matthews"], best["dev/accuracy"]) == ("2", "1 2", "60.0", "")
+    assert (best["seeds"], best["chosen_epochs"], best["dev/matthews"], best["dev/accuracy"]) == (
+        "2",
+        "1 2",
+        "60.0",
+        "",
+    )
     assert float(lines[0]["score"]) == pytest.approx(50.5) and lines[4]["dev/accuracy"] == "60.0"
     run = f"runs/s/{best['run']}"
     cola, rte = out.splitlines()[-2:]

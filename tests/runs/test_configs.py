@@ -161,3 +161,9 @@ def test_models_without_token_types_need_an_objective_without_sentences(kind):
     config.load(Pretrain, ["demo"], [("model.kind", kind), ("objective.sentence", "none")])
     with pytest.raises(ConfigError, match=mentioning("token_types = 1", 2)):
         config.load(Pretrain, ["demo"], [("model.token_types", "1")])
+
+
+def test_the_kind_of_an_outer_table_is_set_first() -> None:
+    words = [("optimizer.schedule.kind", "wsd"), ("optimizer.kind", "lamb"), ("optimizer.learning_rate", "1e-3")]
+    recipes = [config.load(Pretrain, ["demo"], order) for order in (words, words[::-1])]
+    assert recipes[0] == recipes[1] and recipes[0].optimizer.schedule.kind == "wsd"
