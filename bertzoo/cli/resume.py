@@ -32,7 +32,7 @@ def main(options: ResumeFlags) -> int:
     from bertzoo.core.kinds import CONFIG, KINDS, kind_of_run
     from bertzoo.core.paths import run_directory
     from bertzoo.runs.bucket import Bucket
-    from bertzoo.runs.provenance import RUN_JSON
+    from bertzoo.runs.provenance import RUN_JSON, check_local, read_run_json
 
     if named := [value for key, value in options.overrides if key == "run_dir"]:
         raise UserError(
@@ -49,6 +49,11 @@ def main(options: ResumeFlags) -> int:
             f"{', '.join(sorted(KINDS))}."
         )
     words = [kind.name, str(directory / CONFIG), f"--run_dir={options.run}"]
+    record = read_run_json(directory, options.run)
+    for key in ("from", "teacher"):
+        if key in record and key not in dict(options.overrides):
+            advice = f"If you trust it, add --{key}={record[key]['path']}."
+            words.append(f"--{key}={check_local(record[key]['path'], 'model', options.run, advice)}")
     words += [f"--{key}={value}" for key, value in options.overrides]
     say(f"bertzoo {' '.join(words)}")
     return run(words)

@@ -19,7 +19,7 @@ from bertzoo.conversion.pretrained import inherited
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.kinds import kind_of_run
-from bertzoo.core.paths import Location, on_disk
+from bertzoo.core.paths import Location, on_disk, resolve_name
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.models import Model
 from bertzoo.pruning import layout
@@ -104,7 +104,8 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         "the unpruned model", lambda: run.model_path("from", origin, begun=run.latest() is not None)
     )
     training.check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
-    if record is None:
+    is_new = record is None or resolve_name(path) != record["path"]
+    if is_new:
         training.check_model(path)
     with run.shared():
         for line in hosts.share("the run's config", lambda: run.changes(recipe)):
@@ -116,6 +117,8 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
         built = replace(build_experiment(tuned, mesh), where="tuning.{}".format)
         training.check_experiment(built, tuned.compute)
         pruning = Pruning(recipe, run, path, record, mesh)
+        if is_new and record is not None:
+            _ = pruning.unpruned  # raises an error if it is another model than the recorded one
         if unfinished := pruning.unfinished:  # a finished run does not open its corpus again: the text may be gone
             tokenizer = pruning.unpruned.tokenizer if run.latest() is None else run.tokenizer()
             corpus = training.open_corpus(recipe, run, tokenizer, options)

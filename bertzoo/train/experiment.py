@@ -35,7 +35,7 @@ class Stage:
     # data.masking.share, which held-out evaluation always uses
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float | None = None  # peak of the stage's schedule; "none": the optimiser's
-    # microbatches a step is cut into; "none": on CPUs those of about 1,024 tokens (runs/training), elsewhere one
+    # microbatches a step is cut into; "none": in pretrain and transfer on CPUs those of about 1,024 tokens, else one
     accumulate: int | None = None
     # state to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
     # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser

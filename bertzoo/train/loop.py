@@ -220,8 +220,12 @@ def run(job: Job) -> State:
                 if stopping:
                     record.event("stopped", step, signal=stopping)
                     raise job.stopped(step, stopping)
-    if job.checkpoints:
-        job.checkpoints.wait()
+        if job.checkpoints:
+            job.checkpoints.wait()
+        # A signal may have come since the flag was read. The first call returns what the last step requested.
+        if job.followed and (late := agreed(stop.name) or agreed(stop.name)):
+            record.event("stopped", step, signal=late)
+            raise job.stopped(step, late)
     record.event("finished", step)
     return state
 

@@ -144,6 +144,9 @@ def test_changes_that_a_resumed_run_rejects(finished, folder, tmp_path, capsys):
     command[-1] = f"--run_dir={folder / 'unpruned'}"
     assert mentions(error(capsys, *command, f"--from={other}"), folder / "unpruned", "--run_dir")
     assert (folder / "unpruned" / "config.toml").read_text() == text
+    command[-1] = f"--run_dir={finished}"
+    for path in (other, tmp_path / "gone"):
+        assert mentions(error(capsys, *command, f"--from={path}"), path)
 
 
 FLOPS = ["--target.kind=flops", "--target.share=0.5"]

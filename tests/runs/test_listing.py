@@ -9,6 +9,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from messages import mentions
 from tiny import records
 
 from bertzoo.cli.main import main
@@ -119,9 +120,15 @@ def test_resume_runs_the_rest(finished_run, one_device, tmp_path, capsys):
     shutil.copytree(finished_run, run)
     steps = sorted(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdecimal())
     shutil.rmtree(run / "checkpoints" / str(steps[-1]))
+    record = json.loads((run / "run.json").read_text())
+    record["from"] = {"path": str(tmp_path / "gone"), "parameters_sha256": "0" * 64}
+    (run / "run.json").write_text(json.dumps(record))
     assert main(["resume", str(run), f"--run_dir={tmp_path / 'other'}"]) == 2
     assert main(["resume", str(run)]) == 0
-    assert f"--run_dir={run}" in capsys.readouterr().err
+    assert mentions(capsys.readouterr().err, f"--run_dir={run}", f"--from={tmp_path / 'gone'}")
+    record["from"]["path"] = "gs://bucket/model"
+    (run / "run.json").write_text(json.dumps(record))
+    assert main(["resume", str(run)]) == 2 and "gs://bucket/model" in capsys.readouterr().err
     newest = [records(folder) for folder in (finished_run, run)]
     losses = [[line["loss"] for line in lines if line.get("split") == "heldout"][-1] for lines in newest]
     np.testing.assert_array_equal(*losses)

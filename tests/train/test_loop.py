@@ -172,6 +172,19 @@ def test_a_signal_at_any_moment_reports_the_step_it_stopped_at(tmp_path, look: i
     assert memory.of("train")[-1]["step"] == step and step not in [row["step"] for row in memory.of("heldout")]
 
 
+def test_a_signal_in_the_last_evaluation_stops_the_run_that_follows(tmp_path):
+    def measure(step: int, _: Any) -> dict[str, float]:
+        if step == TOTAL:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {"loss": 1.0}
+
+    with pytest.raises(Stopped, match=mentioning("SIGTERM", f"step {TOTAL}")):
+        run(tmp_path, followed=True, measure=measure)
+    again = Records()
+    run(tmp_path, followed=True, reporters=[again])
+    assert [event["event"] for event in again.events()] == ["resumed", "finished"]
+
+
 def test_nohup_lets_a_run_outlive_its_terminal(monkeypatch):
     usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
