@@ -14,15 +14,18 @@ import numpy as np
 from bertzoo.conversion import sentence_modules, tensors, tokenizers
 from bertzoo.conversion.families import FAMILIES
 from bertzoo.conversion.family import FIXED, IGNORED, SENTENCE, Family, Inexpressible
-from bertzoo.conversion.pretrained import Pretrained, check_vocabulary
+from bertzoo.conversion.pretrained import Pretrained, check_vocabulary, fits
 from bertzoo.conversion.rules import TensorRule, Tensors, check_names, dense, to_ours, to_theirs
 from bertzoo.core import config as loader
 from bertzoo.core.config import nearest
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.data.tokenizers.byte_bpe import ByteBpeTokenizer
+from bertzoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from bertzoo.heads import KINDS, NoHead, SentenceEmbedding, parameter_shapes
 
 CONFIG = "config.json"
+ENTRIES = "tokenizer_entries"  # key of bertzoo's for a vocabulary that is smaller than the word table
 
 
 def read_huggingface(directory: Path) -> Pretrained:
@@ -30,7 +33,9 @@ def read_huggingface(directory: Path) -> Pretrained:
     if not sentence_modules.has_modules(directory):
         return _read_transformer(directory)
     folders = sentence_modules.find_modules(directory)
-    return sentence_modules.add_modules(_read_transformer(folders["Transformer"]), folders, directory)
+    backbone = _read_transformer(folders["Transformer"])
+    backbone = replace(backbone, source=backbone.source | stated_in_card(directory))
+    return sentence_modules.add_modules(backbone, folders, directory)
 
 
 def _read_transformer(directory: Path) -> Pretrained:
@@ -49,6 +54,8 @@ def _read_transformer(directory: Path) -> Pretrained:
         raise UserError(f"{path}: model_type = {kind!r} is not supported. Use a model of type {' or '.join(families)}.")
     family = families[kind]
     tokenizer_class = config.pop("tokenizer_class", None)  # checked below, with the vocabulary
+    if type(entries := config.pop(ENTRIES, None)) not in (int, type(None)):
+        raise UserError(f"{path}: {ENTRIES} = {entries!r} is no number of entries. Remove it.")
     model = read_model_config(family, config, str(path))
     raw, file = tensors.read_weights(directory)
     named = family.split(_plain_names(family, raw, str(file)))
@@ -62,7 +69,7 @@ def _read_transformer(directory: Path) -> Pretrained:
     params = to_ours(rules, named, parameter_shapes(model, head), str(file))
     tokenizer = tokenizers.read_tokenizer(directory)
     tokenizers.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
-    check_vocabulary(tokenizer, model.vocab_size, str(directory))
+    check_vocabulary(tokenizer, model.vocab_size, str(directory), entries)
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
     if getattr(head, "sentence", False):
         source["sentence"] = family.sentence
@@ -135,6 +142,9 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     # ConvBERT's default of pad_token_id is 1, and transformers does not train the embedding of that id.
     ids = {"pad": 0} if pretrained.tokenizer is None else vars(pretrained.tokenizer.specials)
     config |= {name: ids.get(token) for name, token in family.token_ids.items()}
+    filled = not isinstance(tokenizer := pretrained.tokenizer, SentencePieceTokenizer | ByteBpeTokenizer)
+    if not (filled or fits(tokenizer.vocab_size, model.vocab_size)):
+        config[ENTRIES] = tokenizer.vocab_size
     prefix = "" if key == "none" else family.prefix
     theirs = family.join(to_theirs(model_rules(family, model, head, prefix), pretrained.params, origin))
     (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -293,4 +293,6 @@ def _build(
             tokenizer = WordPiece(path=str(vocabulary), vocab_size=1 << 31, lowercase=False).load()
     check_vocabulary(tokenizer, model.vocab_size, str(directory))
     source: dict[str, str | int] = {"format": "tensorflow", "path": str(prefix)}
+    if getattr(head, "sentence", False):
+        source["sentence"] = family.sentence
     return Pretrained(model=model, head=head, params=params, tokenizer=tokenizer, origin=str(prefix), source=source)

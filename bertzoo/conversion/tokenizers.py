@@ -86,7 +86,9 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     pieces, plain, path = directory / PIECES, directory / VOCABULARY, directory / WHOLE
     whole = read_table(path, _WHOLE)
     if pieces.is_file():
-        tokenizer = _config("sentencepiece", str(pieces), read_options(directory, "sentencepiece")).load()
+        tokenizer = _config(
+            "sentencepiece", str(pieces), read_options(directory, "sentencepiece", _steps(whole))
+        ).load()
     elif whole.get("model", {}).get("type") == "BPE":
         read_options(directory, "byte_bpe")
         tokenizer = ByteBpe(path=str(path), vocab_size=1 << 31).load()
@@ -163,8 +165,8 @@ def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
 def read_options(directory: Path, kind: str, whole: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the options in `DEFAULTS[kind]`: those of tokenizer_config.json, else the defaults of its tokenizer_class.
 
-    whole: options of tokenizer.json, which are the defaults of a class in GENERIC. Raises UserError naming an option
-    whose value is not supported; other options are ignored.
+    whole: options of tokenizer.json, which a class in GENERIC takes alone. Raises UserError naming an option whose
+    value is not supported; other options are ignored.
     """
     path = directory / OPTIONS
     options = read_table(path)
@@ -184,8 +186,16 @@ def read_options(directory: Path, kind: str, whole: Mapping[str, Any] | None = N
             isinstance(value, bool) or (value is None and setting == "strip_accents")
         ):
             raise UserError(f"{path}: {setting} = {value!r} is neither true nor false. Use true or false.")
-    defaults = whole if whole and options.get("tokenizer_class") in GENERIC else DEFAULTS[kind]
-    return {**defaults, **{setting: options[setting] for setting in DEFAULTS[kind] if setting in options}}
+    if whole and options.get("tokenizer_class") in GENERIC:
+        return {**whole}
+    return {**DEFAULTS[kind], **{setting: options[setting] for setting in DEFAULTS[kind] if setting in options}}
+
+
+def _steps(whole: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the options of ALBERT's tokenizer that the normalizer in a tokenizer.json stands for; {} without it."""
+    normalizer = whole.get("normalizer") or {}
+    kinds = {one.get("type") for one in normalizer.get("normalizers", [normalizer])}
+    return {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds} if whole else {}
 
 
 def check_class(name: Any, kind: str | None, path: Path) -> None:
@@ -243,18 +253,21 @@ def _content(value: Any) -> Any:
     return value.get("content") if isinstance(value, dict) else value
 
 
-def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
+def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any, beside_file: bool = False) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
     If the model's word table has more rows than a WordPiece vocabulary has entries, and not just rounded up as
     `pretrained.fits` allows, entries [unused0], [unused1] and so on fill the vocabulary up.
+
+    beside_file: whether the files belong to a model's file for phones. Its vocabulary is not filled up, and a
+    SentencePiece model that is not unigram has no tokenizer.json.
     """
     inputs = ["input_ids", "token_type_ids", "attention_mask"] if model.token_types else ["input_ids", "attention_mask"]
     options: dict[str, Any] = {"model_max_length": model.max_positions, "model_input_names": inputs}
     config = tokenizer.config
     match tokenizer:
         case WordPieceTokenizer():
-            names, tokenizer = _BERT, _filled_up(tokenizer, model.vocab_size)
+            names, tokenizer = _BERT, tokenizer if beside_file else _filled_up(tokenizer, model.vocab_size)
             library = tokenizer.library
             library.post_processor = pair_template(library.token_to_id)
             library.add_special_tokens(list(names.values()))
@@ -267,7 +280,9 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
         case SentencePieceTokenizer():
             pad, unk = (tokenizer.token(index) for index in (tokenizer.specials.pad, tokenizer.specials.unk))
             names = _ALBERT | {"pad_token": pad, "unk_token": unk}
-            library = build_albert_pipeline(tokenizer.contents, config.lowercase, config.strip_accents, names)
+            library = None
+            if not beside_file or is_unigram(tokenizer.contents):
+                library = build_albert_pipeline(tokenizer.contents, config.lowercase, config.strip_accents, names)
             options |= {
                 "tokenizer_class": "AlbertTokenizer",
                 "do_lower_case": config.lowercase,
@@ -279,7 +294,8 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any) -> None:
             options |= {"tokenizer_class": "PreTrainedTokenizerFast"}
         case _:
             raise ValueError(f"{type(tokenizer).__name__} has no Hugging Face format")
-    library.save(str(directory / WHOLE))
+    if library is not None:
+        library.save(str(directory / WHOLE))
     tokenizer.save(directory)
     for name, table in ((OPTIONS, options | names), (SPECIALS, names)):
         (directory / name).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
@@ -303,9 +319,8 @@ def build_albert_pipeline(
     # in the tokenizer.json of ALBERT's releases.
     pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
     pieces = [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]
-    fields = _as_dict(model)
-    trainer, normalizer = _as_dict(_bytes(fields, _TRAINER)), _as_dict(_bytes(fields, _NORMALIZER))
-    if trainer.get(_MODEL_TYPE, _UNIGRAM_MODEL) != _UNIGRAM_MODEL:
+    normalizer = _as_dict(_bytes(_as_dict(model), _NORMALIZER))
+    if not is_unigram(model):
         raise UserError(
             "Hugging Face's AlbertTokenizer reads only unigram SentencePiece models, not this one. Use --to=bertzoo."
         )
@@ -323,6 +338,11 @@ def build_albert_pipeline(
     library.post_processor = pair_template(processor.piece_to_id)
     library.add_special_tokens(list(dict.fromkeys(specials.values())))
     return library
+
+
+def is_unigram(model: bytes) -> bool:
+    """Return whether a serialised SentencePiece model is unigram, which tokenizer.json can express."""
+    return _as_dict(_bytes(_as_dict(model), _TRAINER)).get(_MODEL_TYPE, _UNIGRAM_MODEL) == _UNIGRAM_MODEL
 
 
 def pair_template(token_to_id: Callable[[str], int | None]) -> processors.TemplateProcessing:

@@ -251,10 +251,11 @@ def use_steps(description: Mapping[str, Any]) -> list[str]:
         size = f"Every row has {lengths[0]} tokens"
     else:
         size = f"Run the shortest of {', '.join(lengths)} tokens that holds the row"
+    library = "" if "algorithm" in tokenizer else " `tokenizer.json` does this and the next step."
     trained = f" (training had at most {source['max_length']})" if source.get("max_length") else ""
     return [
         f"Tokens: {case}, {accents}{chinese}, and cut it with {kind} (`{tokenizer['file']}`, "
-        f"{tokenizer['entries']:,} entries). `tokenizer.json` does this and the next step.",
+        f"{tokenizer['entries']:,} entries).{library}",
         f"Row: `input_ids` are {row}.{types}",
         f"Length: {size}{trained}. {fill} {special['pad']}; `attention_mask` is 1 for tokens and 0 for padding. Cut "
         f"longer texts, but keep the last {sep}. All inputs are int32 with a first axis of 1.",

@@ -19,6 +19,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import model_name
 from bertzoo.core.paths import Location
 from bertzoo.core.version import __version__
+from bertzoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPiece, WordPieceTokenizer
 from bertzoo.export import card
@@ -118,7 +119,7 @@ def _convert_to_file(source: Location, destination: Path, options: ExportOptions
     if "request" not in existing:
         atomic.check_new_file(destination, *names)
     texts = _calibration_texts(options)
-    named = name_classes(read := _read_model(source, options))
+    named = name_classes(_read_model(source, options))
     pretrained = heads.shape_vectors(heads.add_pooling(named, options.pooling), options.size, options.output)
     if texts and pretrained.tokenizer is None:
         raise UserError(
@@ -127,7 +128,7 @@ def _convert_to_file(source: Location, destination: Path, options: ExportOptions
         )
     if options.to in TEXT_FORMATS:
         check_text_model(options.to, pretrained)
-    request = _request(options, pretrained, texts, packages, named=named.head != read.head)
+    request = _request(options, pretrained, texts, packages)
     if existing:
         complete = pretrained.tokenizer is None or destination.with_name(names[1]).is_dir()
         if existing["request"] != request or (written and not complete):
@@ -215,7 +216,7 @@ def write_file(
     document.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     if tokenizer is not None:
         folder.mkdir()
-        tokenizers.write_tokenizer(tokenizer, folder, pretrained.model)
+        tokenizers.write_tokenizer(tokenizer, folder, pretrained.model, beside_file=True)
         (folder / "README.md").write_text(card.card(file.name, description), encoding="utf-8")
         (folder / "golden.json").write_text(json.dumps(examples) + "\n", encoding="utf-8")
         if exam is not None and target.name == "litert":  # a task's rows for `bertzoo phone`
@@ -223,14 +224,14 @@ def write_file(
     return description
 
 
-def _request(
-    options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], packages: Mapping[str, str], named: bool
-) -> str:
-    """Return the SHA-256 of all that a file depends on; named: whether the label names come from the task."""
-    tokenizer = None if pretrained.tokenizer is None else _describe_tokenizer(pretrained.tokenizer)
+def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], packages: Mapping[str, str]) -> str:
+    """Return the SHA-256 of all that a file depends on."""
+    tokenizer = None
+    if (read := pretrained.tokenizer) is not None:
+        tokenizer = [_describe_tokenizer(read), hashlib.sha256(read.contents).hexdigest()]
     choices = asdict(options) | {"calibration": None, "python": None}
     parts = [__version__, packages, choices, texts, _origin(pretrained), tokenizer]
-    parts += [pretrained.head.labels] if named else []
+    parts += [config.plain(pretrained.model), config.plain(pretrained.head)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -250,7 +251,9 @@ def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return a tokenizer's kind, vocabulary file and size, rules, and special tokens with their ids."""
     specials = {name: {"token": tokenizer.token(i), "id": i} for name, i in asdict(tokenizer.specials).items()}
     facts = {"kind": tokenizer.config.kind, "file": tokenizer.file, "entries": tokenizer.vocab_size}
-    limits = {"longest_word": LONGEST_WORD} if isinstance(tokenizer, WordPieceTokenizer) else {}
+    limits: dict[str, Any] = {"longest_word": LONGEST_WORD} if isinstance(tokenizer, WordPieceTokenizer) else {}
+    if isinstance(tokenizer, SentencePieceTokenizer) and not tokenizers.is_unigram(tokenizer.contents):
+        limits = {"algorithm": "bpe"}
     return facts | {"normalization": tokenizer.config.normalization, **limits, "specials": specials}
 
 

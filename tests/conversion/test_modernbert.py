@@ -12,6 +12,7 @@ from messages import mentioning
 
 from bertzoo.conversion import huggingface
 from bertzoo.core.errors import UserError
+from bertzoo.data.tokenizers.byte_bpe import ByteBpe
 from bertzoo.heads import MaskedLanguageModel, SequenceClassification
 from bertzoo.models import ModernBert
 
@@ -75,3 +76,17 @@ def test_what_the_model_cannot_compute_is_named(changes: dict, part: str, tmp_pa
     head = SequenceClassification(hidden="gelu", dropout=0.0)
     with pytest.raises(UserError, match=mentioning(part)):
         huggingface.read_huggingface(saved(tmp_path, head, **changes))
+
+
+def test_a_vocabulary_smaller_than_the_word_table_returns(tmp_path: Path) -> None:
+    words = ByteBpe(vocab_size=300).train(lambda: iter(["The text is read", "and read again"] * 5))
+    model = dataclasses.replace(MODEL, vocab_size=512)
+    made = dataclasses.replace(zoo.pretrained(model, MaskedLanguageModel()), tokenizer=words)
+    huggingface.write_huggingface(made, tmp_path)
+    again = huggingface.read_huggingface(tmp_path)
+    assert again.tokenizer is not None and again.tokenizer.vocab_size == words.vocab_size < again.model.vocab_size
+    config = json.loads((tmp_path / "config.json").read_text())
+    for entries, parts in (("300", ("tokenizer_entries", "'300'")), (5, (words.vocab_size, 5))):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_entries": entries}))
+        with pytest.raises(UserError, match=mentioning(*parts)):
+            huggingface.read_huggingface(tmp_path)

@@ -71,8 +71,8 @@ def test_wordpiece_has_the_ids_of_the_library(files: str, setting: dict[str, Any
         (tmp_path / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     if files != "vocab.txt":
         theirs.save(str(tmp_path / "tokenizer.json"))
-    if files == "generic":  # a class without options of its own
-        said = {"tokenizer_class": "TokenizersBackend"}
+    if files == "generic":  # a class without options of its own, which ignores them
+        said = {"tokenizer_class": "TokenizersBackend", "do_lower_case": not setting["do_lower_case"]}
     dump(tmp_path / "tokenizer_config.json", said)
     ours = tokenizers.read_tokenizer(tmp_path)
     assert ours is not None and ids(ours) == theirs.encode(TEXT).ids
@@ -108,6 +108,12 @@ def test_sentencepiece_has_the_ids_of_the_library(pieces: bytes, whole: bool, lo
     ours = tokenizers.read_tokenizer(tmp_path)
     assert ours is not None and ids(ours, text) == expected
     if whole:
+        dump(
+            tmp_path / "tokenizer_config.json",
+            {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": not lower},
+        )
+        generic = tokenizers.read_tokenizer(tmp_path)
+        assert generic is not None and ids(generic, text) == expected
         theirs = library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
         assert theirs.encode(text, add_special_tokens=False).ids == expected
 

@@ -3,19 +3,27 @@
 import json
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+import zoo
 from zoo import CASES
 
 from bertzoo.conversion.tokenizers import write_tokenizer
 from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
-from bertzoo.data.tokenizers.wordpiece import WordPiece
+from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 from bertzoo.export.check import golden, verify
+from bertzoo.export.convert import _request
+from bertzoo.export.options import ExportOptions
+from bertzoo.heads import SequenceClassification
+from bertzoo.models import Bert
+
+BERT = Bert(**zoo.SIZES, layers=1, heads=4, feed_forward_size=20)
 
 
 @pytest.fixture(scope="module", params=[120, 600])
@@ -111,3 +119,16 @@ def test_sample_apps_get_the_ids_of_unusual_texts(tokenizer: Tokenizer, tmp_path
     texts = [row["text"] for row in rows]
     assert {*golden.TRICKY} < {*texts} and len({*texts}) == len(texts)
     assert [row["ids"] for row in rows] == [ids.tolist() for ids in tokenizer.encode_batch(texts)]
+
+
+def test_a_file_depends_on_its_models_config_labels_and_vocabulary(tokenizer: Tokenizer):
+    made = replace(zoo.pretrained(BERT, SequenceClassification(labels=("a", "b"))), tokenizer=tokenizer)
+    entries = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
+    swapped = WordPieceTokenizer(tokenizer.config, [*entries[:-2], *entries[:-3:-1]], "here")
+    others = [
+        replace(made, model=replace(BERT, activation="relu")),
+        replace(made, head=replace(made.head, labels=("a", "c"))),
+        replace(made, tokenizer=swapped),
+    ]
+    requests = {_request(ExportOptions(to="litert"), one, (), {}) for one in (made, *others)}
+    assert len(requests) == 4 and _request(ExportOptions(to="litert"), made, (), {}) in requests
