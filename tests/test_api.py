@@ -128,6 +128,7 @@ def test_a_fine_tuned_model_scores_and_predicts(
         (lambda: bertzoo.predict(found.run_dir, ["bara"], top=3), ("top", 3, found.run_dir)),
         (lambda: bertzoo.predict(found.run_dir, ["bara", None]), (1, None)),
         (lambda: bertzoo.predict(found.run_dir, [("bara", "doti"), "kera"]), (1, "'kera'")),
+        (lambda: bertzoo.predict(found.run_dir, [("bara",), ("doti",)]), (0, "'bara'")),
     ):
         with pytest.raises(UserError, match=mentioning(*named)):
             call()

@@ -33,6 +33,7 @@ from bertzoo.tasks.glue import GLUE
 SECONDS = 7200.0  # of processor time: reading and tokenising the text, starting, compiling, training, saving
 TRIALS = (1.0, 7.0)  # TFLOPs of the short trainings; compiling varies by seconds
 RESERVE = 0.04  # share of the budget that is not planned, as costs vary
+START = 60.0  # seconds that restoring and compiling may take
 SAVING = 10.0  # seconds that a stopped training may take to save
 
 
@@ -47,10 +48,11 @@ def spend(record: Path, *words: str, limit: float | None = None) -> float:
     if not known["finished"]:
         before = _children()
         try:
-            if limit is None:
+            left = None if limit is None else limit - SAVING - known["seconds"]
+            if left is None:
                 program.bertzoo(*words)
-            else:
-                program.stop_after(limit - SAVING - known["seconds"], *words)
+            elif left > START or not known["seconds"]:  # else it would be told to stop before it can save
+                program.stop_after(left, *words)
             known["finished"] = True
         finally:
             atomic.write_json(record, known | {"seconds": known["seconds"] + _children() - before})

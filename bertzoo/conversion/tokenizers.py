@@ -193,8 +193,11 @@ def read_options(directory: Path, kind: str, whole: Mapping[str, Any] | None = N
 
 def _steps(whole: Mapping[str, Any]) -> dict[str, bool]:
     """Return the options of ALBERT's tokenizer that the normalizer in a tokenizer.json stands for; {} without it."""
-    normalizer = whole.get("normalizer") or {}
-    kinds = {one.get("type") for one in normalizer.get("normalizers", [normalizer])}
+    kinds, normalizers = set(), [whole.get("normalizer")]
+    while normalizers:
+        if isinstance(one := normalizers.pop(), dict):
+            kinds.add(one.get("type"))
+            normalizers += one.get("normalizers") or []
     return {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds} if whole else {}
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -234,12 +234,13 @@ def predict_texts(
     embeds texts, or if one of the texts is neither a text nor a pair, or not of the first one's form.
     """
     model.task_class.unnamed(model)  # raises before the texts are read
+    texts = list(texts)
     for index, text in enumerate(texts):
-        parts = (text,) if isinstance(text, str) else text
-        fits = isinstance(parts, tuple | list) and len(parts) in (1, 2) and all(isinstance(one, str) for one in parts)
-        if not fits or isinstance(text, str) != isinstance(texts[0], str):
+        is_pair = isinstance(text, Iterable) and not isinstance(text, str)
+        is_pair = is_pair and [isinstance(one, str) for one in text] == [True, True]
+        if not (is_pair or isinstance(text, str)) or is_pair == isinstance(texts[0], str):
             raise UserError(f"text {index} is {text!r}. Give texts, or pairs of texts, all of one form.")
-    if not len(texts):
+    if not texts:
         return []
     pair = model.pair or any(not isinstance(text, str) for text in texts)
     flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]

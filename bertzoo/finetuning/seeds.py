@@ -196,9 +196,7 @@ class Seed:
         """Score the parameters, save them if this epoch is now the chosen one, and return metrics to log."""
         scored, save, outputs = self._job.score(params)
         if not np.isfinite(scored["loss"]):
-            return {
-                "loss": scored["loss"]
-            }  # the loop raises NonFinite; no epoch counts, so that a rerun repeats this one
+            return {"loss": scored["loss"]}  # the loop raises NonFinite, and a rerun repeats the epoch
         entry = {"epoch": step // self._epoch, "step": step, **scored}
         self.history = [*(earlier for earlier in self.history if earlier["step"] < step), entry]
         if self.chosen is entry:

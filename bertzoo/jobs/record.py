@@ -26,6 +26,7 @@ from bertzoo.train.experiment import total_steps
 LOGS, FOLDERS = "logs", {"pipeline": "stages", "sweep": "points"}
 VERSION = 1  # format of pipeline.json and sweep.json
 SHORT = 12  # digits of a hash to show
+_TABLES = tuple(f"*{suffix}" for suffix in (".tsv", ".csv", ".json", ".jsonl", ".parquet"))
 LOSS = "loss"  # of a held-out line, in nats
 _ENTRY = {
     **{"words": [str], "config": str, "inputs": {str: str}, "reads": {str: str}},
@@ -337,15 +338,20 @@ class JobRecord:
         }
 
     def _data(self, job: CommandJob) -> dict[str, str]:
-        """Return the files that a point's config names, by key; also those that the base config of a sweep names."""
+        """Return the files that a point's config names, by key; also those that the base config of a sweep names.
+
+        Of data_dir only tables count, because runs write their teacher's vectors beside them.
+        """
         found: dict[str, str] = {}
         for recipe in self.recipes.get(job.name, ())[:1]:
-            if hasattr(recipe, "data_dir"):
-                found["data_dir"] = recipe.data_dir
+            if own := getattr(recipe, "own", None):
+                own = own.with_usual_files(recipe.data_dir)
+                names = [own.train, own.dev, own.test, own.unlabelled] if recipe.task == "own" else _TABLES
+                found |= {f"data_dir/{name}": str(Path(recipe.data_dir, name)) for name in names if name}
             elif data := getattr(recipe, "data", None):
                 sources = {f"data.mixture.{i}": part.source for i, part in enumerate(data.parts)}
                 found |= sources if data.mixture else {"data.source": data.source}
-        return {key: path for key, path in found.items() if path and not is_url(path)}
+        return {key: path for key, path in found.items() if path and not is_url(path)}  # without files, names count
 
     def _hash(self, kind: str, name: str) -> str:
         """Return `content_hash`, from a cache until a file's size or time changes or the job that writes to a URL runs.

@@ -100,11 +100,13 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
     """
     on_disk(run_dir, "the run directory", "Name a local or mounted directory, and copy it from there.")
     run = PruneDirectory(run_dir)
-    path, record = hosts.share(
-        "the unpruned model", lambda: run.model_path("from", origin, begun=run.latest() is not None)
-    )
+
+    def find() -> tuple[str, dict[str, Any] | None, bool]:
+        path, record = run.model_path("from", origin, begun=run.latest() is not None)
+        return path, record, record is None or resolve_name(path) != record["path"]
+
+    path, record, is_new = hosts.share("the unpruned model", find)
     training.check_apart(path, run, "--from", "Give the pruned model a directory of its own.")
-    is_new = record is None or resolve_name(path) != record["path"]
     if is_new:
         training.check_model(path)
     with run.shared():

@@ -106,6 +106,8 @@ class CustomFiles:
     heads: tuple[HeadColumns, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("labels", "metrics", "negatives", "heads"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # hashable, also if Python gave lists
         if self.heads:
             self._check_heads()
         if changed := [name for name in _FOREIGN[self.kind] if getattr(self, name) != getattr(CustomFiles, name)]:
@@ -306,7 +308,7 @@ class CustomFiles:
         # -1 stands for no label in Hugging Face's test splits, unless it is itself a label or a number among others.
         hides = bool(names) or self.kind == "multi_label" or (self.kind == "classification" and "-1" not in labels)
         if optional and self.kind == "regression":
-            hides = all(_minus_one(row[-1]) for _, row in table.valid_rows(columns))
+            hides = all(_minus_one(row[-1]) for _, row in table.valid_rows(columns) if row[-1] not in (None, ""))
         examples = []
         for nth, (place, row) in enumerate(table.valid_rows(columns)):
             targets = row[texts:]

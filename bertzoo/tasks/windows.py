@@ -275,8 +275,10 @@ def align(question: Question, pieces: Pieces, ids: np.ndarray) -> tuple[int, int
 
 def _first_answer(question: Question, tokenizer: Tokenizer) -> str:
     """Return what to encode for a question's first answer, which may follow a space in the paragraph."""
-    text, start = " ".join(question.answers[0].text.split()), question.answers[0].start or 0
-    return tokenizer.after_space(text) if question.context[max(0, start - 1) : start].isspace() else text
+    answer = question.answers[0].text
+    start = (question.answers[0].start or 0) + len(answer) - len(answer.lstrip())
+    begins_word = start > 0 and not _WORD.fullmatch(question.context[start - 1 : start])
+    return tokenizer.after_space(" ".join(answer.split())) if begins_word else " ".join(answer.split())
 
 
 def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:

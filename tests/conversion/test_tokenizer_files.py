@@ -114,6 +114,11 @@ def test_sentencepiece_has_the_ids_of_the_library(pieces: bytes, whole: bool, lo
         )
         generic = tokenizers.read_tokenizer(tmp_path)
         assert generic is not None and ids(generic, text) == expected
+        table = json.loads((tmp_path / "tokenizer.json").read_text())
+        table["normalizer"] = {"type": "Sequence", "normalizers": [table["normalizer"]]}
+        dump(tmp_path / "tokenizer.json", table)
+        nested = tokenizers.read_tokenizer(tmp_path)
+        assert nested is not None and ids(nested, text) == expected
         theirs = library.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
         assert theirs.encode(text, add_special_tokens=False).ids == expected
 

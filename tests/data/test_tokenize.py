@@ -202,11 +202,17 @@ def test_an_empty_part_raises(text, tmp_path, share, part):
 
 def test_sentences_are_split_by_the_library_or_by_lines():
     document = "Mr. Smith came home. He slept.\nA new paragraph"
-    assert list(split_sentences(document, Data())) == ["Mr. Smith came home.", "He slept.", "A new paragraph"]
-    assert list(split_sentences(document, Data(sentences="lines"))) == document.split("\n")
+    assert [one for one, _ in split_sentences(document, Data())] == [
+        "Mr. Smith came home.",
+        "He slept.",
+        "A new paragraph",
+    ]
+    assert [one for one, _ in split_sentences(document, Data(sentences="lines"))] == document.split("\n")
     text = "Er kam am 3. Mai an. Dann ging er."
-    assert list(split_sentences(text, Data(language="de"))) == ["Er kam am 3. Mai an.", "Dann ging er."]
+    assert [one for one, _ in split_sentences(text, Data(language="de"))] == ["Er kam am 3. Mai an.", "Dann ging er."]
     assert len(list(split_sentences(text, Data(language="en")))) == 3
+    text = "One. Two。三。\n Four"
+    assert [*split_sentences(text, Data())] == [("One.", False), ("Two。", True), ("三。", False), ("Four", True)]
 
 
 def test_byte_pairs_of_sentences_are_those_of_running_text(text, tmp_path):
@@ -221,7 +227,7 @@ def test_byte_pairs_of_sentences_are_those_of_running_text(text, tmp_path):
 
 def test_a_sentence_without_end_is_cut_at_white_space():
     document = "word " * 40_000 + "x" * 150_000
-    parts = list(split_sentences(document, Data(sentences="lines")))
+    parts = [part for part, _ in split_sentences(document, Data(sentences="lines"))]
     assert max(map(len, parts)) <= 1 << 16
     assert " ".join(parts[:3]).split() == ["word"] * len(" ".join(parts[:3]).split())
     assert "".join("".join(parts).split()) == "".join(document.split())

@@ -1,5 +1,6 @@
 """`benchmarks learning.hour`: what fits into the budget, and what an entry may contain."""
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,13 @@ def test_a_training_ends_at_the_limit_with_a_checkpoint_of_use(tmp_path: Path, m
     opened = report.read_run(run)
     assert [event["event"] for event in opened.history.events][-1] == "stopped"
     assert load_model.read_model(run).parameter_count > 0
+
+
+def test_a_training_near_its_limit_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cost = tmp_path / "cost.json"
+    cost.write_text(json.dumps({"seconds": 95.0, "finished": False}))
+    monkeypatch.setattr(program, "stop_after", None)
+    assert hour.spend(cost, "pretrain", limit=100.0) == 95.0
 
 
 def test_a_failed_training_is_not_taken_for_a_stopped_one(tmp_path: Path):

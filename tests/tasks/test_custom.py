@@ -4,6 +4,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from labelled import write
@@ -111,6 +112,7 @@ def test_a_test_file_may_lack_labels(tmp_path):
         ("classification", ["0", "1"], [1, -1, 0], [1, None, 0]),
         ("regression", ["0.5", "-1"], [0.5, -1, -0.25], [0.5, -1, -0.25]),
         ("regression", ["0.5", "3"], [-1, -1.0, -1], [None, None, None]),
+        ("regression", ["0.5", "3"], [-1, None], [None, None]),
     ],
 )
 def test_minus_one_hides_a_label_unless_it_is_one(tmp_path, kind, train, test, expected):
@@ -118,6 +120,12 @@ def test_minus_one_hides_a_label_unless_it_is_one(tmp_path, kind, train, test, e
     write(tmp_path / "test.jsonl", *(json.dumps({"text": "a", "label": label}) for label in test))
     task = CustomFiles(kind=kind, train="train.csv", test="test.jsonl").task(tmp_path)
     assert [e.label for e in task.read("test", tmp_path).examples] == expected
+
+
+def test_lists_from_python_are_taken(tmp_path):
+    write(tmp_path / "train.csv", "text,label", "a,x", "b,y")
+    lists: Any = {"metrics": ["accuracy"], "negatives": []}
+    assert CustomFiles(train="train.csv", **lists).task(tmp_path).labels == ("x", "y")
 
 
 def test_a_no_break_space_separates_no_columns(tmp_path):

@@ -194,6 +194,19 @@ def test_pieces_equal_those_of_the_words_and_offsets_cover_them(tokenizer, sever
         assert np.all(offsets >= start) and np.all(offsets <= end)
 
 
+@pytest.mark.parametrize(
+    ("context", "answer", "expected"),
+    [
+        ("«\u00a0Paul\u00a0» was born", "Paul", "Paul"),  # no-break spaces end no word
+        ("the leader was born", " leader", "leader"),
+        ("John\u202fSmith", "Smith", "Smith"),
+    ],
+)
+def test_byte_pairs_of_an_answer_after_a_space(context: str, answer: str, expected: str):
+    made = make(question(context, answer), windowing=Windowing(max_length=60, max_question=5), tokenizer=PAIRS)
+    assert made.text(0, made.windows[0].start, made.windows[0].end) == expected
+
+
 def test_byte_pairs_of_a_paragraph_are_those_of_running_text():
     (context,) = set(TEXTS)
     answer = "John Smith"

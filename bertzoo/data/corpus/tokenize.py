@@ -164,6 +164,8 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
         settings["tokenizer"]["path"] = f"{path.name} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     elif vocabulary is not None:
         settings["tokenizer"]["path"] = tokenizer.label(vocabulary)
+    if data.tokenizer.kind == "byte_bpe":
+        settings["sentence_spaces"] = True  # earlier versions lost the spaces between sentences
     return {"format": FORMAT, **settings}
 
 
@@ -258,26 +260,28 @@ def is_finished(destination: Path, piece: Piece) -> bool:
     return True
 
 
-def split_sentences(document: str, data: Data) -> Iterator[str]:
-    """Yield the sentences of a document; its lines are paragraphs or, if data.sentences = "lines", sentences."""
+def split_sentences(document: str, data: Data) -> Iterator[tuple[str, bool]]:
+    """Yield the sentences of a document, and whether each follows white space, a new line included.
+
+    The document's lines are paragraphs or, if data.sentences = "lines", sentences.
+    """
     for match in re.finditer("[^\n]+", document):
         if data.sentences == "lines":
             sentences = (match[0],)
         else:
             sentences = (one for part in cut(match[0], _LONGEST_LINE) for one in segment(data.language, part))
-        yield from (part for sentence in sentences for part in cut(sentence.strip()) if part)
+        spaced = match.start() > 0
+        for sentence in sentences:
+            yield from ((part, spaced or i > 0) for i, part in enumerate(cut(sentence.strip())) if part)
+            spaced = sentence[-1:].isspace()
 
 
 def _encode(document: str, data: Data, encoder: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of a document's sentences, one after the other, and the number of tokens of each sentence.
-
-    Every sentence but the first follows a space.
-    """
+    """Return the ids of a document's sentences, one after the other, and the number of tokens of each sentence."""
     sentences, dtype = split_sentences(document, data), shard.token_dtype(encoder.vocab_size)
     tokens, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int32)]
     while batch := list(itertools.islice(sentences, _ENCODE_TOGETHER)):
-        first = int(len(lengths) == 1)  # sentences of the batch that begin the document
-        encoded = encoder.encode_batch([*batch[:first], *map(encoder.after_space, batch[first:])])
+        encoded = encoder.encode_batch([encoder.after_space(text) if spaced else text for text, spaced in batch])
         tokens.append(np.concatenate(encoded, dtype=dtype, casting="unsafe"))
         lengths.append(np.fromiter(map(len, encoded), np.int32))
     return np.concatenate(tokens), np.concatenate(lengths)
