@@ -234,16 +234,16 @@ def predict_texts(
     embeds texts, or if one of the texts is neither a text nor a pair, or not of the first one's form.
     """
     model.task_class.unnamed(model)  # raises before the texts are read
-    texts = list(texts)
-    for index, text in enumerate(texts):
+    items: list[Any] = list(texts)
+    for index, text in enumerate(items):
         is_pair = isinstance(text, Iterable) and not isinstance(text, str)
         is_pair = is_pair and [isinstance(one, str) for one in text] == [True, True]
-        if not (is_pair or isinstance(text, str)) or is_pair == isinstance(texts[0], str):
+        if not (is_pair or isinstance(text, str)) or is_pair == isinstance(items[0], str):
             raise UserError(f"text {index} is {text!r}. Give texts, or pairs of texts, all of one form.")
-    if not texts:
+    if not items:
         return []
-    pair = model.pair or any(not isinstance(text, str) for text in texts)
-    flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
+    pair = model.pair or not isinstance(items[0], str)
+    flat = [part for text in items for part in ((text,) if isinstance(text, str) else text)]
     examples = readers.from_texts(flat, readers.InputForm(pair=pair, words=model.kind == "tokens"))
     given = to_questions(examples, "the texts") if model.kind == "span" else examples
     return list(model.predict(given, batch_size).records)

@@ -127,8 +127,8 @@ class Checks:
         elif job.verb != "prune" and "from" in job.links:
             model = self._linked(job, "from")
         self.models[job.name] = model
-        trains = job.is_point and job.is_training and not isinstance(recipe, Finetune)
-        if trains and not recipe.run.evaluate_every:
+        settings: Any = getattr(recipe, "run", None)
+        if job.is_point and job.is_training and not settings.evaluate_every:
             raise UserError("run.evaluate_every = 0, but a sweep ranks trainings by held-out loss. Use 1 or more.")
         self._check_fit(job)
         if runs:
