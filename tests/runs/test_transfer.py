@@ -221,11 +221,12 @@ def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
     old, new = (config.load(Transfer, [student], options) for options in ([], shorter))
     run = RunDirectory(tmp_path)
     run.write_config(old)
-    for done, refused in ((2, False), (3, False), (4, True), (7, True)):
+    moved, fixed = ("step 3", "stage 0", "stage 1"), ("transfer.steps: 3 -> 2",)
+    for done, refused in ((2, ()), (3, moved), (4, fixed), (7, fixed)):
         (tmp_path / "checkpoints" / str(done)).mkdir(parents=True)
         assert run.latest() == done
         if refused:
-            with pytest.raises(ConfigError, match=mentioning("transfer.steps: 3 -> 2")):
+            with pytest.raises(ConfigError, match=mentioning(*refused)):
                 run.changes(new)
         else:
             assert run.changes(new) == ["transfer.steps: 3 -> 2"]
