@@ -40,7 +40,7 @@ SAVING = 10.0  # seconds that a stopped training may take to save
 def spend(record: Path, *words: str, limit: float | None = None) -> float:
     """Run `bertzoo WORDS` unless it has finished; return the processor seconds of all its processes and attempts.
 
-    limit: the processor seconds after which it is told to save and stop, which then counts as its end.
+    limit: after so many processor seconds the command is signalled to save and stop, and counts as finished.
     """
     if not record.exists():
         atomic.write_json(record, {"seconds": 0.0, "finished": False})
@@ -51,7 +51,7 @@ def spend(record: Path, *words: str, limit: float | None = None) -> float:
             left = None if limit is None else limit - SAVING - known["seconds"]
             if left is None:
                 program.bertzoo(*words)
-            elif left > START or not known["seconds"]:  # else it would be told to stop before it can save
+            elif left > START or not known["seconds"]:  # with less, the signal would come before it can save
                 program.stop_after(left, *words)
             known["finished"] = True
         finally:

@@ -26,20 +26,20 @@ def bertzoo(*words: str) -> str:
 
 
 def stop_after(seconds: float, *words: str) -> None:
-    """Run `bertzoo WORDS`; tell it to save and stop once it has used so many processor seconds."""
-    command, told = [sys.executable, "-m", "bertzoo", *words], False
+    """Run `bertzoo WORDS`; after so many processor seconds, signal it, so that it saves and stops."""
+    command, signalled = [sys.executable, "-m", "bertzoo", *words], False
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     used = psutil.Process(process.pid).cpu_times
     try:
         while (code := _ended(process)) is None:
-            if not told and sum(used()[:2]) >= seconds:
+            if not signalled and sum(used()[:2]) >= seconds:
                 process.terminate()
-                told = True
+                signalled = True
     except BaseException:
         process.terminate()
         process.wait()
         raise
-    if code and not (told and code == Stopped.exit_code):
+    if code and not (signalled and code == Stopped.exit_code):
         raise subprocess.CalledProcessError(code, command)
 
 

@@ -227,8 +227,9 @@ def write_file(
 def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str], packages: Mapping[str, str]) -> str:
     """Return the SHA-256 of all that a file depends on."""
     tokenizer = None
-    if (read := pretrained.tokenizer) is not None:
-        tokenizer = [_describe_tokenizer(read), hashlib.sha256(read.contents).hexdigest()]
+    if pretrained.tokenizer is not None:
+        digest = hashlib.sha256(pretrained.tokenizer.contents).hexdigest()
+        tokenizer = [_describe_tokenizer(pretrained.tokenizer), digest]
     choices = asdict(options) | {"calibration": None, "python": None}
     parts = [__version__, packages, choices, texts, _origin(pretrained), tokenizer]
     parts += [config.plain(pretrained.model), config.plain(pretrained.head)]

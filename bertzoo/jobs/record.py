@@ -342,16 +342,17 @@ class JobRecord:
 
         Of data_dir only tables count, because runs write their teacher's vectors beside them.
         """
-        found: dict[str, str] = {}
+        paths: dict[str, str] = {}
         for recipe in self.recipes.get(job.name, ())[:1]:
-            if own := getattr(recipe, "own", None):
-                own = own.with_usual_files(recipe.data_dir)
-                names = [own.train, own.dev, own.test, own.unlabelled] if recipe.task == "own" else _TABLES
-                found |= {f"data_dir/{name}": str(Path(recipe.data_dir, name)) for name in names if name}
+            if custom := getattr(recipe, "own", None):
+                custom = custom.with_usual_files(recipe.data_dir)
+                files = (custom.train, custom.dev, custom.test, custom.unlabelled)
+                names = files if recipe.task == "own" else _TABLES
+                paths |= {f"data_dir/{name}": str(Path(recipe.data_dir, name)) for name in names if name}
             elif data := getattr(recipe, "data", None):
                 sources = {f"data.mixture.{i}": part.source for i, part in enumerate(data.parts)}
-                found |= sources if data.mixture else {"data.source": data.source}
-        return {key: path for key, path in found.items() if path and not is_url(path)}  # without files, names count
+                paths |= sources if data.mixture else {"data.source": data.source}
+        return {key: path for key, path in paths.items() if path and not is_url(path)}
 
     def _hash(self, kind: str, name: str) -> str:
         """Return `content_hash`, from a cache until a file's size or time changes or the job that writes to a URL runs.

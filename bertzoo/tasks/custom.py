@@ -373,9 +373,9 @@ class CustomFiles:
 
 
 @functools.lru_cache(maxsize=16)  # the points of a sweep share their files, and reading them takes long
-def _labels_of(own: CustomFiles, directory: str, stamp: Any) -> tuple[str, ...]:
-    """Return the labels in a training file. stamp: changes if the file does."""
-    return own._read_labels(directory)
+def _labels_of(task: CustomFiles, directory: str, stamp: Any) -> tuple[str, ...]:
+    """Return the labels in a training file. stamp: the file's size and time of change."""
+    return task._read_labels(directory)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
