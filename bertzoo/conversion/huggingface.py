@@ -25,7 +25,7 @@ from bertzoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from bertzoo.heads import KINDS, NoHead, SentenceEmbedding, parameter_shapes
 
 CONFIG = "config.json"
-ENTRIES = "tokenizer_entries"  # key of bertzoo's for a vocabulary that is smaller than the word table
+ENTRIES = "tokenizer_entries"  # bertzoo's key for a vocabulary smaller than the word embeddings
 
 
 def read_huggingface(directory: Path) -> Pretrained:
