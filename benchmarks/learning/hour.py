@@ -55,7 +55,7 @@ def spend(record: Path, *words: str, limit: float | None = None) -> float:
                 program.stop_after(left, *words)
             known["finished"] = True
         finally:
-            atomic.write_json(record, known | {"seconds": known["seconds"] + _children() - before})
+            atomic.write_json(record, known | {"seconds": known["seconds"] + (_children() - before)})
     return json.loads(record.read_text(encoding="utf-8"))["seconds"]
 
 
