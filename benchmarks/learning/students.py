@@ -3,9 +3,9 @@
     python -m benchmarks learning.students minilm --texts=texts --sts=glue/STS-B --runs=runs/students
 
 Each family's shape has 4, 6 or 8 layers and the width that fills the milliseconds: one row of 128 tokens in LiteRT's
-float32 file, one thread. All learn the same number of texts, with a rate that falls as the width grows, and differ in
-the seed. Spearman is that of STS-B's development set, of the model and of its int8 file. The widths, files and scores
-stay under --runs, and all resumes. Also draws docs/students.png. Needs the extras litert, parity.
+float32 file, one thread. All learn the same texts, with a rate that falls as the width grows, and differ in the seed.
+Spearman is that of STS-B's development set, of the model and of its int8 file. The widths, files and scores stay under
+--runs, and all resumes. Also draws docs/students.png. Needs the extras litert, parity.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def train(name: str, size: Mapping[str, Any], args: argparse.Namespace) -> Path:
     fields = FAMILIES[size["family"]](size["width"], LAYERS[size["budget"]])
     words = [f"--model.{name}={json.dumps(value)}" for name, value in fields.items()]
     words += [f"--data_dir={args.texts}", f"--from={args.model}", f"--teacher={args.model}", f"--epochs={args.epochs}"]
-    words += [f"--embedding.sts_dir={args.sts}", f"--seeds={args.seeds}"]
+    words += [f"--embedding.sts_dir={args.sts}", f"--seeds={args.seeds}", f"--train_rows={args.train_rows}"]
     rate = RATE * min(1.0, RATE_WIDTH / size["width"])
     run = args.runs / name
     finetune([*words, f"--optimizer.learning_rate={rate:.2e}"], run, f"embed_{size['family']}")
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True, help="a folder by launch/embedding_texts.py")
     parser.add_argument("--sts", type=Path, required=True, help="GLUE's folder of STS-B")
     parser.add_argument("--runs", type=Path, default=Path("runs/students"), help="(default: %(default)s)")
-    results.add_numbers(parser, seeds=3, epochs=2)
+    results.add_numbers(parser, seeds=3, epochs=2, train_rows=20_480)
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
     sizes = choose(args.runs / "sizes.json")
@@ -209,7 +209,7 @@ def main() -> None:
     results.write(
         args.out,
         [
-            f"{texts:,} texts, {args.epochs} epochs, {args.seeds} seeds",
+            f"{args.train_rows or texts:,} texts, {args.epochs} epochs, {args.seeds} seeds",
             results.packages("jax"),
             f"commit {results.commit()}",
         ],
