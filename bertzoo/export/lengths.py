@@ -26,23 +26,8 @@ def check_lengths(lengths: Iterable[int], longest: int) -> None:
             raise UserError(f"--lengths={length} is more than the model's {longest} positions. Use at most {longest}.")
 
 
-def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file that accepts every length within `length_bounds`.
-
-    If none is requested, these are the shortest length, USUAL and the longest.
-    """
-    shortest, longest = length_bounds(pretrained)
-    resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
-    if resolved[0] < shortest:
-        raise UserError(
-            f"--lengths={resolved[0]} is less than the {shortest} tokens that the head {pretrained.head.kind} needs. "
-            f"Use {shortest} or more."
-        )
-    return resolved
-
-
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file.
+    """Return the lengths at which to verify a file; if none is requested, the shortest, USUAL and the longest.
 
     The file accepts only one length if exactly one is requested, and otherwise every length within `length_bounds`.
     Raises UserError for a variable length if the model's keys have a stride, for which torch.export needs one length.
@@ -55,7 +40,14 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
             f"this model's keys have stride = {stride}, so an ONNX file needs rows of one length. Add a length, "
             f"such as --lengths={USUAL}."
         )
-    return variable_lengths(pretrained, lengths)
+    shortest, longest = length_bounds(pretrained)
+    resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
+    if resolved[0] < shortest:
+        raise UserError(
+            f"--lengths={resolved[0]} is less than the {shortest} tokens that the head {pretrained.head.kind} needs. "
+            f"Use {shortest} or more."
+        )
+    return resolved
 
 
 def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
