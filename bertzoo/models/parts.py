@@ -341,7 +341,7 @@ class Pretraining(OnBackbone):
         read_BR = tokens_read(masked_positions, input_ids.shape[1]) if masked_only else None
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train, read_BR)
         masked_BPD = masked_states(encoded.hidden_states[-1], masked_positions, read_BR)
-        masked_BPV = self.masked_head(masked_BPD, None, self.embedding.word.embedding)
+        masked_BPV = self.masked_head(masked_BPD, self.embedding.word.embedding)
         sentence_BC = None if self.sentence_head is None else self.sentence_head(encoded.pooled)
         return PretrainingOutput(*encoded, masked_BPV, sentence_BC)
 

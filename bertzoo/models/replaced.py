@@ -41,7 +41,7 @@ class Generator(nn.Module):
     ) -> tuple[jax.Array, EncoderOutput]:
         read_BR = tokens_read(positions_BP, x_BLE.shape[1]) if masked_only else None
         output = self.encoder(x_BLE, mask_BL, train, read_BR)
-        return self.masked_head(masked_states(output.hidden_states[-1], positions_BP, read_BR), None, table_VE), output
+        return self.masked_head(masked_states(output.hidden_states[-1], positions_BP, read_BR), table_VE), output
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
