@@ -6,7 +6,7 @@ from typing import Any, Literal
 import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models.attention import AttentionKind, DenseHeads
+from bertzoo.models.attention import AttentionKind, DenseHeads, maps_of
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes
 from bertzoo.nn import (
@@ -110,14 +110,10 @@ class ModernBert(ModelConfig):
             output = self._narrow(make.dense(self.hidden_size, "bottleneck", "model"))
         built: Any = self.attention.build(make, self._width, self.heads, self.attention_dropout)
         attention = RotaryAttention(
-            query=built.query,
-            key=built.key,
-            value=built.value,
-            output=self._narrow(built.output),
-            dropout=built.dropout,
+            **maps_of(built) | {"output": self._narrow(built.output)},
             theta=self.global_theta if is_global else self.local_theta,
             reach=None if is_global else self.window // 2,
-            convolution=getattr(built, "convolution", None),
+            convolution=built.convolution,
         )
         maps = make.feed_forward(self._width, size, self.activation, self.feed_forward_groups)
         feed_forward = GatedFeedForward(

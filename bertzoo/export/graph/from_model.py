@@ -209,14 +209,14 @@ def _by_group(maps: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
-    if not isinstance(module, nn.SelfAttention | nn.MixedAttention):
+    if not isinstance(module, nn.SelfAttention):
         raise _unknown(module)
     heads, size = module.query.features
     scale, rotary = float(size) ** -0.5, isinstance(module, nn.RotaryAttention)
     maps = {name: _affine(getattr(module, name), params[name]) for name in ("query", "key", "value")}
     maps["query"] = scaled(maps["query"], np.full(heads * size, scale))
     convolution = None
-    if getattr(module, "convolution", None) is not None:
+    if module.convolution is not None:
         convolution = _convolution(module.convolution, params["convolution"], scale)
     output = _affine(module.output, params["output"])
     whole = Attention(
