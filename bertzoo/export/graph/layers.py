@@ -337,8 +337,7 @@ class GraphTrigram(struct.PyTreeNode):
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LE: jax.Array, mask_L: jax.Array) -> jax.Array:
-        if self.mask_padding:
-            x_LE = x_LE * mask_L[:, None]
+        x_LE = _zeroed(x_LE, mask_L, self.mask_padding)
         padded = jnp.pad(x_LE, ((1, 1), (0, 0)))
         return self.dense(jnp.concatenate([padded[2:], x_LE, padded[:-2]], axis=-1))
 
