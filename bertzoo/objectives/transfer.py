@@ -163,7 +163,8 @@ class Teacher(NamedTuple):
 
     def logits(self, frozen: Params, batch: Batch, last_BLD: jax.Array | None) -> jax.Array:
         """Return logits (B,P,V) at the masked positions, from `model`'s last hidden states if there is no generator."""
-        model, params, hidden_BLD = self.model, frozen["model"], last_BLD
+        model, params = self.model, frozen["model"]
+        hidden_BLD: Any = last_BLD
         if self.generator is not None:
             model, params = self.generator, frozen["generator"]
             hidden_BLD = layer_outputs(model, params, batch, {depth(model)}, None)[depth(model)].hidden
