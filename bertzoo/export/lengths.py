@@ -5,7 +5,6 @@ from typing import Any
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
-from bertzoo.models.parts import padding_seen
 
 SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
 USUAL = 128
@@ -57,7 +56,7 @@ def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, .
     of several lengths pads the row of a text only to the shortest length. The model's outputs for this row would differ
     from those for a row with more padding.
     """
-    if padding_seen(pretrained.model) and len(set(lengths)) != 1:
+    if pretrained.model.padding_seen and len(set(lengths)) != 1:
         raise UserError(
             f"--to=onnx-text: this {pretrained.model.kind} model reads padding (mask_padding = false), so every row "
             f"needs the same length, but --lengths names {len(set(lengths))} lengths. Use one, such as "

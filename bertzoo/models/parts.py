@@ -74,6 +74,7 @@ class ModelConfig:
     norm_epsilon: float  # number added to the variance in layer normalisation
 
     has_pooler: ClassVar[bool] = False  # whether `ModelConfig.backbone` adds a dense layer and tanh on the first token
+    padding_seen: ClassVar[int] = 0  # how many of the padding tokens after a row affect its last token
 
     def __post_init__(self):
         check_sizes(self)
@@ -239,11 +240,6 @@ def logit() -> Dense:
     """Build a dense layer with one float32 output and a Glorot-uniform initial kernel, as in ELECTRA's code."""
     axes = ("pooled", "classes")
     return Dense(features=(1,), axes=axes, kernel_init=glorot_uniform, dtype=jnp.dtype("float32"))
-
-
-def padding_seen(config: Any) -> int:
-    """Return how many of the padding tokens after a row affect its last token; 0 for most models."""
-    return getattr(config, "padding_seen", 0)
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
