@@ -287,7 +287,7 @@ def check_text_model(to: str, pretrained: Pretrained) -> None:
     problem = _problem(to, pretrained)
     if problem:
         raise UserError(f"--to={to}: {problem}. Use --to={TEXT_FORMATS[to]}, and tokenise in the app.")
-    labels = getattr(pretrained.head, "labels", ()) if to == "mediapipe" else ()
+    labels = pretrained.head.labels if to == "mediapipe" else ()
     for place, label in enumerate(labels):
         if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
             raise UserError(

@@ -143,7 +143,7 @@ def _litert(pretrained: Pretrained, reference: Any, settings: FileSettings, file
     facts = {"operators": flatbuffer.operators(content), "ports": flatbuffer.ports(content)}
     if reference is not training:
         assert pretrained.tokenizer is not None
-        content = mediapipe.packed(content, pretrained.tokenizer, getattr(pretrained.head, "labels", ()))
+        content = mediapipe.packed(content, pretrained.tokenizer, pretrained.head.labels)
     file.write_bytes(content)
     return {
         **({"calibration": len(settings.calibration)} if settings.calibration else {}),

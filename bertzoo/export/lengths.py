@@ -5,7 +5,6 @@ from typing import Any
 
 from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core.errors import UserError
-from bertzoo.models.parts import padding_seen
 
 SHORTEST = 4  # tokens: [CLS], one of the text, [SEP], one of padding
 USUAL = 128
@@ -26,23 +25,8 @@ def check_lengths(lengths: Iterable[int], longest: int) -> None:
             raise UserError(f"--lengths={length} is more than the model's {longest} positions. Use at most {longest}.")
 
 
-def variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file that accepts every length within `length_bounds`.
-
-    If none is requested, these are the shortest length, USUAL and the longest.
-    """
-    shortest, longest = length_bounds(pretrained)
-    resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
-    if resolved[0] < shortest:
-        raise UserError(
-            f"--lengths={resolved[0]} is less than the {shortest} tokens that the head {pretrained.head.kind} needs. "
-            f"Use {shortest} or more."
-        )
-    return resolved
-
-
 def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths at which to verify a file.
+    """Return the lengths at which to verify a file; if none is requested, the shortest, USUAL and the longest.
 
     The file accepts only one length if exactly one is requested, and otherwise every length within `length_bounds`.
     Raises UserError for a variable length if the model's keys have a stride, for which torch.export needs one length.
@@ -55,7 +39,14 @@ def fixed_or_variable_lengths(pretrained: Pretrained, lengths: Sequence[int]) ->
             f"this model's keys have stride = {stride}, so an ONNX file needs rows of one length. Add a length, "
             f"such as --lengths={USUAL}."
         )
-    return variable_lengths(pretrained, lengths)
+    shortest, longest = length_bounds(pretrained)
+    resolved = resolve_lengths(pretrained, lengths or (shortest, min(max(USUAL, shortest), longest), longest))
+    if resolved[0] < shortest:
+        raise UserError(
+            f"--lengths={resolved[0]} is less than the {shortest} tokens that the head {pretrained.head.kind} needs. "
+            f"Use {shortest} or more."
+        )
+    return resolved
 
 
 def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, ...]:
@@ -65,7 +56,7 @@ def text_lengths(pretrained: Pretrained, lengths: Sequence[int]) -> tuple[int, .
     of several lengths pads the row of a text only to the shortest length. The model's outputs for this row would differ
     from those for a row with more padding.
     """
-    if padding_seen(pretrained.model) and len(set(lengths)) != 1:
+    if pretrained.model.padding_seen and len(set(lengths)) != 1:
         raise UserError(
             f"--to=onnx-text: this {pretrained.model.kind} model reads padding (mask_padding = false), so every row "
             f"needs the same length, but --lengths names {len(set(lengths))} lengths. Use one, such as "

@@ -30,7 +30,6 @@ from bertzoo.finetuning.task_kind import (
 )
 from bertzoo.heads import SequenceClassification, TokenClassification
 from bertzoo.heads.labels import CLASS_WEIGHT, PROBLEMS, TEACHER, LabelledObjective
-from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner, Outputs
 from bertzoo.tasks import decision, metrics
@@ -541,7 +540,7 @@ def teacher_logits(
     model = relabel(model, task, f"--teacher={path}")
     module, params = model.module()
     longest = min(recipe.max_length, model.model.max_positions)
-    rows = encode(examples, tokenizer, longest, task.kind, padding_seen(model.model))
+    rows = encode(examples, tokenizer, longest, task.kind, model.model.padding_seen)
     predict = LabelledObjective(module).predict
     lengths = bucket_lengths([rows], recipe.buckets, longest)
     slots, outputs = FlaxRunner(predict, params, mesh, recipe.batch_size, lengths).run_all(rows)

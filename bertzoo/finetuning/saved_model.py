@@ -19,7 +19,6 @@ from bertzoo.finetuning.question_answering import noted_options
 from bertzoo.finetuning.seeds import SCORES
 from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
 from bertzoo.finetuning.task_kind import outputs_and_losses
-from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner, RowRunner, Runner
 from bertzoo.tasks.custom import CustomFiles
@@ -82,7 +81,7 @@ class SavedModel:
     @property
     def padding(self) -> int:
         """Number of padding tokens after a row that affect the model's outputs."""
-        return padding_seen(self.pretrained.model)
+        return self.pretrained.model.padding_seen
 
 
 def one_device() -> jax.sharding.Mesh:

@@ -35,7 +35,6 @@ from bertzoo.finetuning.task_kind import (
 from bertzoo.finetuning.warm_start import StartingModel
 from bertzoo.heads import parameter_shapes
 from bertzoo.models.partial import BELOW_LAYERS
-from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
 from bertzoo.runs.runner import FlaxRunner
 from bertzoo.tasks.rows import bucket_lengths
@@ -65,7 +64,7 @@ class SeedJob:
         """Read and encode the splits for a model; raises the errors of `read_splits` and `add_teacher`."""
         self.task, self.start, self.mesh, self.recipe = task, start, mesh, start.recipe
         task.check_test_file()
-        form = RowForm(start.tokenizer, self.recipe.max_length, padding_seen(start.model))
+        form = RowForm(start.tokenizer, self.recipe.max_length, start.model.padding_seen)
         train, dev, self.skipped = task.read_splits(form)
         splits: dict[str, Split] = {"train": train, **dev}
         for name, split in splits.items():

@@ -1,7 +1,7 @@
 """Configs of attention heads: dense (BERT), grouped (SqueezeBERT), mixed (ConvBERT); `AttentionKind` is their union."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 
@@ -23,6 +23,11 @@ from bertzoo.nn import (
 )
 
 Convolution = Literal["span", "dynamic", "fixed", "none"]
+
+
+def maps_of(attention: SelfAttention) -> dict[str, Any]:
+    """Return the maps and the dropout of an attention, by their names, for another kind of attention."""
+    return {name: getattr(attention, name) for name in ("query", "key", "value", "output", "dropout")}
 
 
 def check_odd(kernel_size: int) -> None:
@@ -136,19 +141,13 @@ class MixedHeads:
         if self.head_ratio > max(2, heads):  # with the paper's ratio of 2, a single head remains
             raise ConfigError(f"head_ratio = {self.head_ratio} is more than heads = {heads}. Use a smaller ratio.")
 
-    def build(self, make: LayerFactory, width: int, heads: int, dropout: float) -> nn.Module:
+    def build(self, make: LayerFactory, width: int, heads: int, dropout: float) -> SelfAttention:
         """Build attention with outputs (B,L,width)."""
         split = max(1, heads // self.head_ratio), width // heads
+        attention = make.attention(width, split[0], dropout, (split[1], split[1]))
         if self.convolution == "none":
-            return make.attention(width, split[0], dropout, (split[1], split[1]))
-        return MixedAttention(
-            query=make.dense(split, "model", "heads", "head_size"),
-            key=make.dense(split, "model", "heads", "head_size"),
-            value=make.dense(split, "model", "heads", "head_size"),
-            convolution=self._convolution(make, split),
-            output=make.dense(width, "heads", "head_size", "model"),
-            dropout=Dropout(dropout),
-        )
+            return attention
+        return MixedAttention(**maps_of(attention), convolution=self._convolution(make, split))
 
     def _convolution(self, make: LayerFactory, split: tuple[int, int]) -> nn.Module:
         before_window = zero_padding if self.mask_padding else keep_padding

@@ -4,12 +4,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-import flax.linen as nn
-
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import Convolution, MixedHeads
 from bertzoo.models.compute import Activation
-from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes, per_layer
+from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes
+from bertzoo.nn import Layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +67,12 @@ class ConvBert(ModelConfig):
                 f"a generator {width} times as wide as the discriminator cannot be built: {error}"
             ) from error
 
-    def encoder_layers(self, make: LayerFactory) -> tuple[nn.Module, ...]:
-        """Build post-norm layers of mixed attention."""
-        return tuple(
-            make.layer(
-                self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
-                make.feed_forward(self.hidden_size, size, self.activation, self.feed_forward_groups),
-                self.dropout,
-            )
-            for size in per_layer(self.feed_forward_size, self.layers)
+    def layer(self, make: LayerFactory, number: int, size: int) -> Layer:
+        """Build a post-norm layer of mixed attention."""
+        return make.layer(
+            self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
+            make.feed_forward(self.hidden_size, size, self.activation, self.feed_forward_groups),
+            self.dropout,
         )
 
     @property

@@ -8,22 +8,12 @@ import flax.linen as nn
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.attention import AttentionKind, DenseHeads
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import (
-    Backbone,
-    FeedForwardSize,
-    LayerFactory,
-    ModelConfig,
-    check_feed_forward,
-    check_sizes,
-    layer_factory,
-    per_layer,
-)
+from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes
 from bertzoo.nn import (
     Bottleneck,
     BottleneckLayer,
     Dropout,
     Embedding,
-    Encoder,
     Layer,
     LayerNorm,
     MaskedHead,
@@ -108,10 +98,13 @@ class MobileBert(ModelConfig):
         """Number of padding tokens that affect a row's last token through trigrams and all convolutions."""
         return int(not self.mask_padding) + self.layers * getattr(self.attention, "padding_seen", 0)
 
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the trigram embedding, bottleneck layers and, if `pooler` is set, the tanh pooler."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        embedding = Embedding(
+    @property
+    def has_pooler(self) -> bool:
+        return self.pooler
+
+    def embedding(self, make: LayerFactory) -> Embedding:
+        """Build the trigram embedding, as wide as the layers."""
+        return Embedding(
             word=make.table(self.vocab_size, self.embedding_size, "vocab"),
             position=make.table(self.max_positions, self.hidden_size, "position", "model"),
             token_type=make.token_types(self.token_types, self.hidden_size, "model"),
@@ -120,34 +113,20 @@ class MobileBert(ModelConfig):
             transformation=Trigram(
                 features=self.hidden_size,
                 kernel_init=make.kernel_init,
-                dtype=compute.jax_dtype,
+                dtype=make.compute.jax_dtype,
                 mask_padding=self.mask_padding,
             ),
         )
-        return Backbone(
-            embedding=embedding,
-            encoder=Encoder(
-                layers=tuple(self._layer(make, inner) for inner in per_layer(self.feed_forward_size, self.layers))
-            ),
-            pooler=make.pooler(self.hidden_size) if self.pooler else None,
-        )
 
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, with embedding_size features tied to the word table and the others untied."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        extra = None
-        if self.embedding_size < self.hidden_size:
-            extra = Untied(features=self.vocab_size, kernel_init=make.kernel_init)
-        return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)
+    def projection(self, make: LayerFactory) -> None:
+        """Return None, because the embedding is as wide as the layers."""
 
-    def _norm(self, make: LayerFactory) -> LayerNorm | NoNorm:
-        return make.norm() if self.norm == "layer_norm" else NoNorm(axis="model", dtype=make.compute.jax_dtype)
-
-    def _layer(self, make: LayerFactory, inner: int) -> nn.Module:
-        size = self.bottleneck_size or self.hidden_size
-        attention = self.attention.build(make, size, self.heads, self.attention_dropout)
+    def layer(self, make: LayerFactory, number: int, size: int) -> nn.Module:
+        """Build a bottleneck layer or, without a bottleneck, a post-norm layer."""
+        width, groups = self.bottleneck_size or self.hidden_size, self.feed_forward_groups
+        attention = self.attention.build(make, width, self.heads, self.attention_dropout)
         repeat = range(self.feed_forwards)
-        feed_forwards = tuple(make.feed_forward(size, inner, self.activation, self.feed_forward_groups) for _ in repeat)
+        feed_forwards = tuple(make.feed_forward(width, size, self.activation, groups) for _ in repeat)
         norms = tuple(self._norm(make) for _ in repeat)
         if self.bottleneck_size is None:
             return make.recomputed(Layer)(
@@ -159,7 +138,7 @@ class MobileBert(ModelConfig):
             )
 
         def narrow(kind: type) -> nn.Module:
-            return kind(dense=make.dense(size, "model", "bottleneck"), norm=self._norm(make))
+            return kind(dense=make.dense(width, "model", "bottleneck"), norm=self._norm(make))
 
         inputs = {"stream": from_stream, "bottleneck": from_bottleneck}
         return make.recomputed(BottleneckLayer)(
@@ -173,3 +152,14 @@ class MobileBert(ModelConfig):
             output_norm=self._norm(make),
             dropout=Dropout(self.dropout),
         )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """Build the masked-LM head, with embedding_size features tied to the word table and the others untied."""
+        make = self.factory(compute)
+        extra = None
+        if self.embedding_size < self.hidden_size:
+            extra = Untied(features=self.vocab_size, kernel_init=make.kernel_init)
+        return make.masked_head(self.vocab_size, self.hidden_size, self.activation, extra)
+
+    def _norm(self, make: LayerFactory) -> LayerNorm | NoNorm:
+        return make.norm() if self.norm == "layer_norm" else NoNorm(axis="model", dtype=make.compute.jax_dtype)

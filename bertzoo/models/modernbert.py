@@ -6,23 +6,13 @@ from typing import Any, Literal
 import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models.attention import AttentionKind, DenseHeads
+from bertzoo.models.attention import AttentionKind, DenseHeads, maps_of
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import (
-    Backbone,
-    FeedForwardSize,
-    LayerFactory,
-    ModelConfig,
-    check_feed_forward,
-    check_sizes,
-    layer_factory,
-    per_layer,
-)
+from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes
 from bertzoo.nn import (
     Bottleneck,
     Dropout,
     Embedding,
-    Encoder,
     GatedFeedForward,
     MaskedHead,
     PreNormLayer,
@@ -99,51 +89,31 @@ class ModernBert(ModelConfig):
     def head_activation(self) -> str:
         return self.activation
 
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding without positions and the layers; the last layer ends with the final norm."""
-        make = self._factory(compute)
-        embedding = Embedding(
+    def factory(self, compute: Compute) -> LayerFactory:
+        return super().factory(compute)._replace(biases=False)
+
+    def embedding(self, make: LayerFactory) -> Embedding:
+        """Build the embedding without positions."""
+        return Embedding(
             word=make.table(self.vocab_size, self.hidden_size, "vocab"),
             position=None,
             token_type=None,
             norm=make.norm("embed"),
             dropout=Dropout(self.dropout),
         )
-        sizes = enumerate(per_layer(self.feed_forward_size, self.layers))
-        layers = tuple(self._layer(make, number, size) for number, size in sizes)
-        return Backbone(embedding=embedding, encoder=Encoder(layers=layers), pooler=None)
 
-    def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, tied to the word embeddings, without biases but those of the entries."""
-        head = self._factory(compute).masked_head(self.vocab_size, self.hidden_size, self.activation)
-        return head.clone(dense=self._narrow(head.dense))
-
-    def hidden_layer(self, compute: Compute) -> tuple[nn.Module, nn.Module]:
-        make = self._factory(compute)
-        return self._narrow(make.dense(self.hidden_size, "model", "pooled")), make.norm("pooled")
-
-    def _factory(self, compute: Compute) -> LayerFactory:
-        return layer_factory(compute, self.initializer_range, self.norm_epsilon, biases=False)
-
-    def _narrow(self, layer: Any) -> Any:
-        """Return the layer with the smaller initial weights of those that write to the residual stream."""
-        return layer.clone(kernel_init=TruncatedNormal(self.initializer_range / (2 * self.layers) ** 0.5))
-
-    def _layer(self, make: LayerFactory, number: int, size: int) -> PreNormLayer:
+    def layer(self, make: LayerFactory, number: int, size: int) -> PreNormLayer:
+        """Build a layer with norms before its parts; the last one ends with the final norm."""
         is_global, bottleneck, output = number % self.global_every == 0, None, None
         if self.bottleneck_size is not None:
             bottleneck = Bottleneck(dense=make.dense(self._width, "model", "bottleneck"), norm=make.norm())
             output = self._narrow(make.dense(self.hidden_size, "bottleneck", "model"))
         built: Any = self.attention.build(make, self._width, self.heads, self.attention_dropout)
         attention = RotaryAttention(
-            query=built.query,
-            key=built.key,
-            value=built.value,
-            output=self._narrow(built.output),
-            dropout=built.dropout,
+            **maps_of(built) | {"output": self._narrow(built.output)},
             theta=self.global_theta if is_global else self.local_theta,
             reach=None if is_global else self.window // 2,
-            convolution=getattr(built, "convolution", None),
+            convolution=built.convolution,
         )
         maps = make.feed_forward(self._width, size, self.activation, self.feed_forward_groups)
         feed_forward = GatedFeedForward(
@@ -162,3 +132,16 @@ class ModernBert(ModelConfig):
             bottleneck=bottleneck,
             output=output,
         )
+
+    def masked_head(self, compute: Compute) -> MaskedHead:
+        """Build the masked-LM head, tied to the word embeddings, without biases but those of the entries."""
+        head = self.factory(compute).masked_head(self.vocab_size, self.hidden_size, self.activation)
+        return head.clone(dense=self._narrow(head.dense))
+
+    def hidden_layer(self, compute: Compute) -> tuple[nn.Module, nn.Module]:
+        make = self.factory(compute)
+        return self._narrow(make.dense(self.hidden_size, "model", "pooled")), make.norm("pooled")
+
+    def _narrow(self, layer: Any) -> Any:
+        """Return the layer with the smaller initial weights of those that write to the residual stream."""
+        return layer.clone(kernel_init=TruncatedNormal(self.initializer_range / (2 * self.layers) ** 0.5))

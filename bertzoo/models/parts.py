@@ -74,6 +74,7 @@ class ModelConfig:
     norm_epsilon: float  # number added to the variance in layer normalisation
 
     has_pooler: ClassVar[bool] = False  # whether `ModelConfig.backbone` adds a dense layer and tanh on the first token
+    padding_seen: ClassVar[int] = 0  # how many of the padding tokens after a row affect its last token
 
     def __post_init__(self):
         check_sizes(self)
@@ -85,28 +86,49 @@ class ModelConfig:
         return "none"
 
     def backbone(self, compute: Compute) -> Backbone:
-        """Build the modules without heads: an embedding, a projection if its width differs, and `encoder_layers`."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        width = getattr(self, "embedding_size", self.hidden_size)
+        """Build the modules without heads, by the methods `embedding`, `projection` and `encoder_layers`."""
+        make = self.factory(compute)
         return Backbone(
-            embedding=make.embedding(self, width),
-            encoder=Encoder(projection=make.projection(width, self.hidden_size), layers=self.encoder_layers(make)),
+            embedding=self.embedding(make),
+            encoder=Encoder(projection=self.projection(make), layers=self.encoder_layers(make)),
             pooler=make.pooler(self.hidden_size) if self.has_pooler else None,
         )
 
+    def factory(self, compute: Compute) -> "LayerFactory":
+        return layer_factory(compute, self.initializer_range, self.norm_epsilon)
+
+    def embedding(self, make: "LayerFactory") -> Embedding:
+        """Build word, position and (if any) token-type tables, and a norm."""
+        width = getattr(self, "embedding_size", self.hidden_size)
+        return Embedding(
+            word=make.table(self.vocab_size, width, "vocab"),
+            position=make.table(self.max_positions, width, "position"),
+            token_type=make.token_types(self.token_types, width),
+            norm=make.norm("embed"),
+            dropout=Dropout(self.dropout),
+        )
+
+    def projection(self, make: "LayerFactory") -> Dense | None:
+        """Build a map from the embedding's width to that of the layers, or return None if both are equal."""
+        return make.projection(getattr(self, "embedding_size", self.hidden_size), self.hidden_size)
+
     def encoder_layers(self, make: "LayerFactory") -> tuple[nn.Module, ...]:
-        """Build the layers of `backbone`, by default BERT's."""
-        return make.layers(self, self.hidden_size, self.heads, self.feed_forward_size)
+        """Build the layers of `backbone`."""
+        sizes = enumerate(per_layer(self.feed_forward_size, self.layers))
+        return tuple(self.layer(make, number, size) for number, size in sizes)
+
+    def layer(self, make: "LayerFactory", number: int, size: int) -> nn.Module:
+        """Build the layer of index `number` with the feed-forward size `size`; by default BERT's."""
+        return make.dense_layer(self, self.hidden_size, self.heads, size)
 
     def hidden_layer(self, compute: Compute) -> tuple[nn.Module, nn.Module | None]:
         """Build the hidden layer of a classifier, and the norm after its activation, if any."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.dense(self.hidden_size, "model", "pooled"), None
+        return self.factory(compute).dense(self.hidden_size, "model", "pooled"), None
 
     def masked_head(self, compute: Compute) -> nn.Module:
         """Build the masked-LM head, tied to the word embeddings and as wide as they are."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
-        return make.masked_head(self.vocab_size, getattr(self, "embedding_size", self.hidden_size), self.activation)
+        width = getattr(self, "embedding_size", self.hidden_size)
+        return self.factory(compute).masked_head(self.vocab_size, width, self.activation)
 
 
 class LayerFactory(NamedTuple):
@@ -144,16 +166,6 @@ class LayerFactory(NamedTuple):
         """Build a table of `count` token types, or return None for 0. width: axis name of the features."""
         return self.table(count, features, "token_type", width) if count else None
 
-    def embedding(self, config: ModelConfig, width: int) -> Embedding:
-        """Build an embedding: word, position and (if any) token-type tables of width `width`, and a norm."""
-        return Embedding(
-            word=self.table(config.vocab_size, width, "vocab"),
-            position=self.table(config.max_positions, width, "position"),
-            token_type=self.token_types(config.token_types, width),
-            norm=self.norm("embed"),
-            dropout=Dropout(config.dropout),
-        )
-
     def attention(self, width: int, heads: int, dropout: float, sizes: tuple[int, int] | None = None) -> SelfAttention:
         """Build dense self-attention; `sizes`: key and value size of a head, by default width / heads."""
         key_size, value_size = sizes or (width // heads, width // heads)
@@ -188,15 +200,12 @@ class LayerFactory(NamedTuple):
             dropout=Dropout(dropout),
         )
 
-    def layers(self, config: ModelConfig, width: int, heads: int, feed_forward_size: int) -> tuple[Layer, ...]:
-        """Build all post-norm layers of a model, of width `width` with dense attention and feed-forwards."""
-        return tuple(
-            self.layer(
-                self.attention(width, heads, config.attention_dropout),
-                self.feed_forward(width, feed_forward_size, config.activation),
-                config.dropout,
-            )
-            for _ in range(config.layers)
+    def dense_layer(self, config: ModelConfig, width: int, heads: int, feed_forward_size: int) -> Layer:
+        """Build a post-norm layer of width `width` with dense attention and feed-forward."""
+        return self.layer(
+            self.attention(width, heads, config.attention_dropout),
+            self.feed_forward(width, feed_forward_size, config.activation),
+            config.dropout,
         )
 
     def projection(self, inputs: int, width: int) -> Dense | None:
@@ -222,20 +231,15 @@ class LayerFactory(NamedTuple):
         )
 
 
-def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: float, biases: bool = True) -> LayerFactory:
+def layer_factory(compute: Compute, initializer_range: float, norm_epsilon: float) -> LayerFactory:
     """Return a factory that draws kernels from N(0, initializer_range²), cut at ±2σ, not rescaled (BERT's TF code)."""
-    return LayerFactory(compute, TruncatedNormal(initializer_range), norm_epsilon, biases)
+    return LayerFactory(compute, TruncatedNormal(initializer_range), norm_epsilon)
 
 
 def logit() -> Dense:
     """Build a dense layer with one float32 output and a Glorot-uniform initial kernel, as in ELECTRA's code."""
     axes = ("pooled", "classes")
     return Dense(features=(1,), axes=axes, kernel_init=glorot_uniform, dtype=jnp.dtype("float32"))
-
-
-def padding_seen(config: Any) -> int:
-    """Return how many of the padding tokens after a row affect its last token; 0 for most models."""
-    return getattr(config, "padding_seen", 0)
 
 
 def check_divides(width: str, size: int, **parts: int) -> None:
@@ -333,7 +337,7 @@ class Pretraining(OnBackbone):
         read_BR = tokens_read(masked_positions, input_ids.shape[1]) if masked_only else None
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train, read_BR)
         masked_BPD = masked_states(encoded.hidden_states[-1], masked_positions, read_BR)
-        masked_BPV = self.masked_head(masked_BPD, None, self.embedding.word.embedding)
+        masked_BPV = self.masked_head(masked_BPD, self.embedding.word.embedding)
         sentence_BC = None if self.sentence_head is None else self.sentence_head(encoded.pooled)
         return PretrainingOutput(*encoded, masked_BPV, sentence_BC)
 

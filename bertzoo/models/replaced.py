@@ -41,7 +41,7 @@ class Generator(nn.Module):
     ) -> tuple[jax.Array, EncoderOutput]:
         read_BR = tokens_read(positions_BP, x_BLE.shape[1]) if masked_only else None
         output = self.encoder(x_BLE, mask_BL, train, read_BR)
-        return self.masked_head(masked_states(output.hidden_states[-1], positions_BP, read_BR), None, table_VE), output
+        return self.masked_head(masked_states(output.hidden_states[-1], positions_BP, read_BR), table_VE), output
 
 
 def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generator:
@@ -62,7 +62,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
     return Generator(
         encoder=Encoder(
             projection=make.projection(x_BLE.shape[-1], size),
-            layers=make.layers(config, size, heads, 4 * size),
+            layers=tuple(make.dense_layer(config, size, heads, 4 * size) for _ in range(config.layers)),
         ),
         # The word table may be narrower than the embedding's output (MobileBERT: 128 of 512).
         masked_head=make.masked_head(config.vocab_size, embedding.word.features, config.activation),

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import flax.linen as nn
-
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.models.compute import ACTIVATIONS, Activation
-from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes, per_layer
-from bertzoo.nn import FeedForward
+from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes
+from bertzoo.nn import FeedForward, Layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,21 +59,12 @@ class SqueezeBert(ModelConfig):
             stride=self.stride,
         )
 
-    def encoder_layers(self, make: LayerFactory) -> tuple[nn.Module, ...]:
-        """Build post-norm layers of grouped convolutions."""
-
-        def feed_forward(size: int) -> FeedForward:
-            return FeedForward(
-                intermediate=make.grouped(size, self.intermediate_groups),
-                output=make.grouped(self.hidden_size, self.output_groups),
-                activation=ACTIVATIONS[self.activation],
-            )
-
-        return tuple(
-            make.layer(
-                self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
-                feed_forward(size),
-                self.dropout,
-            )
-            for size in per_layer(self.feed_forward_size, self.layers)
+    def layer(self, make: LayerFactory, number: int, size: int) -> Layer:
+        """Build a post-norm layer of grouped convolutions."""
+        feed_forward = FeedForward(
+            intermediate=make.grouped(size, self.intermediate_groups),
+            output=make.grouped(self.hidden_size, self.output_groups),
+            activation=ACTIVATIONS[self.activation],
         )
+        attention = self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout)
+        return make.layer(attention, feed_forward, self.dropout)

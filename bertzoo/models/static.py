@@ -10,9 +10,9 @@ from typing import Literal
 
 from flax.linen import initializers
 
-from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Backbone, ModelConfig, check_sizes, layer_factory
-from bertzoo.nn import Dropout, Embedding, Encoder, NoNorm
+from bertzoo.models.compute import Activation
+from bertzoo.models.parts import LayerFactory, ModelConfig, check_sizes
+from bertzoo.nn import Dropout, Embedding, NoNorm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +41,16 @@ class Static(ModelConfig):
         """Always 0: the words of both texts of a pair count alike."""
         return 0
 
-    def backbone(self, compute: Compute) -> Backbone:
-        """Build the embedding of words, whose scales are 1 at first, and no layers."""
-        make = layer_factory(compute, self.initializer_range, self.norm_epsilon)
+    def embedding(self, make: LayerFactory) -> Embedding:
+        """Build the embedding of words, whose scales are 1 at first."""
         positions = make.table(self.max_positions, self.hidden_size, "position")
-        return Backbone(
-            embedding=Embedding(
-                word=make.table(self.vocab_size, self.hidden_size, "vocab"),
-                position=positions.clone(init=initializers.zeros),
-                token_type=None,
-                norm=NoNorm(axis="embed", dtype=compute.jax_dtype),
-                dropout=Dropout(self.dropout),
-            ),
-            encoder=Encoder(layers=()),
-            pooler=None,
+        return Embedding(
+            word=make.table(self.vocab_size, self.hidden_size, "vocab"),
+            position=positions.clone(init=initializers.zeros),
+            token_type=None,
+            norm=NoNorm(axis="embed", dtype=make.compute.jax_dtype),
+            dropout=Dropout(self.dropout),
         )
+
+    def encoder_layers(self, make: LayerFactory) -> tuple[()]:
+        return ()

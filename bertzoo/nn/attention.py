@@ -1,5 +1,7 @@
 """Multi-head self-attention, alone or beside convolution heads (ConvBERT)."""
 
+from typing import Any, ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -91,6 +93,8 @@ class SelfAttention(nn.Module):
     output: nn.Module
     dropout: Dropout
 
+    convolution: ClassVar[Any] = None  # further heads; a field of the kinds of attention that have them
+
     def __call__(
         self,
         x_BLD: jax.Array,
@@ -102,6 +106,9 @@ class SelfAttention(nn.Module):
         query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
         seen = self.keys_and_values(x_BLD, x_BLD if values_BMI is None else values_BMI, mask_BL)
         context_BLHJ, probabilities_BHLM = attend(query_BLHK, *seen, self.dropout, train)
+        if self.convolution is not None:
+            convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL, positions_BR)
+            context_BLHJ = jnp.concatenate([context_BLHJ, convolved_BLHJ], axis=2)
         return self.output(context_BLHJ), probabilities_BHLM
 
     @nn.nowrap
@@ -129,25 +136,11 @@ class WindowedAttention(SelfAttention):
         return key_BMHK, value_BMHJ, mask_BL[:, :: self.stride]
 
 
-class MixedAttention(nn.Module):
-    """Map x (B,L,D) and mask (B,L) to (B,L,D) and the attention heads' probabilities (B,H,L,L) (ConvBERT §3.3).
+class MixedAttention(SelfAttention):
+    """Self-attention with convolution heads beside its attention heads, whose probabilities it returns (ConvBERT §3.3).
 
-    `query`, `key`, `value` map (B,L,D) to (B,L,H,K); `convolution` maps (B,L,D), the query and the mask to (B,L,H,K).
-    `output` maps both kinds of heads, concatenated to (B,L,2·H,K), to (B,L,D).
+    `convolution` maps (B,L,D), the query and the mask to (B,L,H,K). `output` maps both kinds of heads, concatenated to
+    (B,L,2·H,K), to (B,L,D).
     """
 
-    query: nn.Module
-    key: nn.Module
-    value: nn.Module
     convolution: nn.Module
-    output: nn.Module
-    dropout: Dropout
-
-    def __call__(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, train: bool, positions_BR: jax.Array | None = None
-    ) -> tuple[jax.Array, jax.Array]:
-        query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
-        key_BMHK, value_BMHJ = self.key(x_BLD), self.value(x_BLD)
-        context_BLHJ, probabilities_BHLM = attend(query_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train)
-        convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL, positions_BR)
-        return self.output(jnp.concatenate([context_BLHJ, convolved_BLHJ], axis=2)), probabilities_BHLM

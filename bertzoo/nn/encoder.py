@@ -96,11 +96,8 @@ class Bottleneck(nn.Module):
         return self.norm(self.dense(x_BLD))
 
 
-class SharedBottleneck(nn.Module):
+class SharedBottleneck(Bottleneck):
     """Return (norm(dense(x)), x): a narrowed x for queries and keys, and x for values (MobileBERT's code)."""
-
-    dense: nn.Module
-    norm: nn.Module
 
     def __call__(self, x_BLD: jax.Array, b_BLI: jax.Array) -> Sources:
         return self.norm(self.dense(x_BLD)), x_BLD

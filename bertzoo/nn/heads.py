@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.nn.parameter import parameter
-from bertzoo.nn.positions import take_tokens
 from bertzoo.nn.products import batched_product
 
 
@@ -30,10 +29,9 @@ class Untied(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """Map hidden states at P positions to float32 logits (B,P,V), tied to the word table (BERT §3.1, Task #1).
+    """Map hidden states (B,P,D) of P tokens to float32 logits (B,P,V), tied to the word table (BERT §3.1, Task #1).
 
-    Without positions, the hidden states are those of the P tokens alone, (B,P,D). If the dense map is wider than the
-    table, `extra` maps the features beyond the table's width (MobileBERT).
+    If the dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT).
     """
 
     dense: nn.Module
@@ -43,9 +41,8 @@ class MaskedHead(nn.Module):
     extra: nn.Module | None = None
 
     @nn.compact
-    def __call__(self, hidden_BLD: jax.Array, positions_BP: jax.Array | None, table_VE: jax.Array) -> jax.Array:
+    def __call__(self, hidden_BPD: jax.Array, table_VE: jax.Array) -> jax.Array:
         bias_V = parameter(self, "bias", nn.initializers.zeros, ("vocab",), (self.vocab_size,))
-        hidden_BPD = take_tokens(hidden_BLD, positions_BP)
         z_BPE = self.norm(self.activation(self.dense(hidden_BPD)))
         rest = bias_V
         if self.extra is not None:

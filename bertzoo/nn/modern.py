@@ -97,7 +97,7 @@ def attend_near(
     return jnp.where(sees_BL[..., None, None], context_BLHJ, jnp.zeros((), context_BLHJ.dtype)), probabilities_BHLM
 
 
-class RotaryAttention(SelfAttention):
+class RotaryAttention(SelfAttention, kw_only=True):
     """Self-attention with rotary positions, whose dropout acts on the output too.
 
     theta: base of the rotations. reach: tokens on either side that a token sees; None for all (ModernBERT §2.1.2).

@@ -18,6 +18,7 @@ from bertzoo.models import Compute, Model, Pretraining, pretraining
 from bertzoo.models.partial import LayerOutput, layer_outputs, stack
 from bertzoo.nn import Dense
 from bertzoo.nn.parameter import init_shapes
+from bertzoo.nn.positions import take_tokens
 from bertzoo.objectives.masked import MaskedObjective
 from bertzoo.train.step import Batch, Metrics, Params, Sums
 
@@ -162,12 +163,14 @@ class Teacher(NamedTuple):
 
     def logits(self, frozen: Params, batch: Batch, last_BLD: jax.Array | None) -> jax.Array:
         """Return logits (B,P,V) at the masked positions, from `model`'s last hidden states if there is no generator."""
-        model, params, hidden_BLD = self.model, frozen["model"], last_BLD
+        model, params = self.model, frozen["model"]
+        hidden_BLD: Any = last_BLD
         if self.generator is not None:
             model, params = self.generator, frozen["generator"]
             hidden_BLD = layer_outputs(model, params, batch, {depth(model)}, None)[depth(model)].hidden
         head, table_VE = params["masked_head"], params["embedding"]["word"]["embedding"]
-        logits: Any = model.masked_head.apply({"params": head}, hidden_BLD, batch["masked_positions"], table_VE)
+        hidden_BPD = take_tokens(hidden_BLD, batch["masked_positions"])
+        logits: Any = model.masked_head.apply({"params": head}, hidden_BPD, table_VE)
         return logits
 
 

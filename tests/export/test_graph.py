@@ -225,14 +225,15 @@ def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytes
 def test_a_channel_has_a_least_scale() -> None:
     """A channel below a millionth of the largest has this scale, so that rounding errors are not enlarged."""
     _, graph = graphs("bert")
-    outputs = [layer.feed_forward.output for layer in graph.layers]
+    networks = [layer.feed_forwards[0] for layer in graph.layers]
+    outputs = [network.output for network in networks]
     dead, small = (np.zeros_like(outputs[0].bias), np.eye(1, len(outputs[0].bias), 3, dtype=np.float32)[0])
     quiet = [one.replace(kernel=one.kernel * 0, bias=bias) for one, bias in zip(outputs, (dead, small), strict=True)]
-    pairs = zip(graph.layers, quiet, strict=True)
-    rewritten = [layer.replace(feed_forward=layer.feed_forward.replace(output=one)) for layer, one in pairs]
+    triples = zip(graph.layers, networks, quiet, strict=True)
+    rewritten = [layer.replace(feed_forwards=(network.replace(output=one),)) for layer, network, one in triples]
     row = {key: x[None] for key, x in given(graph)[0].items()}
     scaled = scale_updates(graph.replace(layers=tuple(rewritten)), [row])
-    first, second = (layer.feed_forward_norm.scale for layer in scaled.layers)
+    first, second = (layer.feed_forward_sums[0].scale for layer in scaled.layers)
     assert (first == 1).all() and second[3] == 1
     np.testing.assert_allclose(np.delete(second, 3), 1e-6)
 

@@ -182,24 +182,22 @@ def test_lengths_are_sorted_and_have_defaults():
     made, short = (pretrained(each, NoHead()) for each in (model, dataclasses.replace(model, max_positions=48)))
     assert lengths.resolve_lengths(made, [64, 32, 64]) == (32, 64)
     assert lengths.resolve_lengths(made, []) == (128,) and lengths.resolve_lengths(short, []) == (48,)
-    assert lengths.variable_lengths(made, []) == (4, 128, 512) and lengths.variable_lengths(short, []) == (4, 48)
-    for function in (lengths.variable_lengths, lengths.fixed_or_variable_lengths, lengths.resolve_lengths):
-        assert function(made, [64]) == (64,)
+    choose = lengths.fixed_or_variable_lengths
+    assert choose(made, []) == (4, 128, 512) and choose(short, []) == (4, 48)
+    assert choose(made, [64]) == lengths.resolve_lengths(made, [64]) == (64,)
     joint = pretrained(model, JointSpanExtraction(beam=20))
-    assert lengths.variable_lengths(joint, []) == (20, 128, 512)
-    assert lengths.fixed_or_variable_lengths(joint, [8]) == (8,)
-    for function in (lengths.variable_lengths, lengths.fixed_or_variable_lengths):
-        with pytest.raises(UserError, match=mentioning("--lengths=8", 20)):
-            function(joint, [8, 32])
+    assert choose(joint, []) == (20, 128, 512) and choose(joint, [8]) == (8,)
+    with pytest.raises(UserError, match=mentioning("--lengths=8", 20)):
+        choose(joint, [8, 32])
     reader = pretrained(ConvBert(vocab_size=61, hidden_size=24, layers=1, heads=4, mask_padding=False), NoHead())
     assert lengths.text_lengths(reader, [32, 32]) == (32,) and lengths.text_lengths(made, []) == (4, 128, 512)
     for several in ([], [8, 32]):
         with pytest.raises(UserError, match=mentioning("--to=onnx-text", "convbert", "--lengths=128")):
             lengths.text_lengths(reader, several)
     strided = pretrained(WINDOWED, NoHead())
-    assert lengths.fixed_or_variable_lengths(strided, [8]) == (8,)
+    assert choose(strided, [8]) == (8,)
     with pytest.raises(UserError, match=mentioning("stride = 3", "--lengths=128")):
-        lengths.fixed_or_variable_lengths(strided, [])
+        choose(strided, [])
     for to, runtime in (("executorch", "ExecuTorch"), ("mediapipe", "MediaPipe")):
         with pytest.raises(UserError, match=mentioning(runtime, " 2")):
             ExportOptions(to=to, lengths=(8, 32))

@@ -24,7 +24,6 @@ from bertzoo.finetuning.settings import Finetune
 from bertzoo.heads import SequenceClassification, TokenClassification
 from bertzoo.models import ConvBert, MobileBert
 from bertzoo.models.attention import MixedHeads
-from bertzoo.models.parts import padding_seen
 from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.readers import FEW
@@ -125,7 +124,7 @@ SEEING = [
 def test_a_model_that_sees_padding_predicts_the_same_in_any_batch(
     model: Any, seen: int, folder: Path, tokenizer, tmp_path
 ):
-    assert padding_seen(model) == seen
+    assert model.padding_seen == seen
     model = replace(model, vocab_size=tokenizer.vocab_size)
     head = SequenceClassification(labels=("0", "1"))
     load_model.write_model(replace(pretrained(model, head), tokenizer=tokenizer), tmp_path)

@@ -19,17 +19,14 @@ from bertzoo import nn
 from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers as parts
 from bertzoo.export.graph.layers import (
-    AnyGraphLayer,
     Attention,
     AttentionSideBySide,
     Concat,
     Dynamic,
     Fixed,
     Graph,
-    GraphBottleneckLayer,
     GraphEmbedding,
     GraphLayer,
-    GraphPreNormLayer,
     GraphTrigram,
     SeparableMap,
     float32,
@@ -65,14 +62,12 @@ def build_graph(model: Any, params: Params) -> Graph:
     )
 
 
-def _affine(module: Any, params: Params, factor: float = 1.0) -> Any:
-    """Return the map of a module times `factor`; a map in groups is a Concat of a dense map per group."""
+def _affine(module: Any, params: Params) -> Any:
+    """Return the map of a module; a map in groups is a Concat of a dense map per group."""
     kernel = np.asarray(params["kernel"])
     bias = (
         np.asarray(params["bias"]).reshape(-1) if "bias" in params else np.zeros(np.prod(module.features), np.float32)
     )
-    if factor != 1.0:
-        kernel, bias = (float32(x * np.float64(factor)) for x in (kernel, bias))
     if isinstance(module, nn.Grouped):
         if kernel.shape[0] != 1 or module.stride != 1 or module.padding:
             raise UserError(
@@ -98,11 +93,11 @@ def _norm(module: Any, params: Params) -> Any:
 def _residual(part: Any, norm: Any, params: Params) -> tuple[Any, Any]:
     """Return a part that computes an update, and the residual connection with the norm after it.
 
-    A NoNorm is folded into the part, and a ScaledResidual multiplies the residual by its scale.
+    A NoNorm is folded into the part, except for the scale of the residual.
     """
     if not isinstance(norm, nn.NoNorm):
         return part, _norm(norm, params)
-    return scaled(part, params["scale"], params["bias"]), parts.ScaledResidual(scale=np.asarray(params["scale"]))
+    return scaled(part, params["scale"], params["bias"]), parts.Residual(scale=np.asarray(params["scale"]))
 
 
 def _embedding(module: Any, params: Params) -> GraphEmbedding:
@@ -135,55 +130,50 @@ def _embedding(module: Any, params: Params) -> GraphEmbedding:
     )
 
 
-def _layer(module: Any, params: Params) -> AnyGraphLayer:
+def _layer(module: Any, params: Params) -> GraphLayer:
+    if not isinstance(module, nn.Layer | nn.PreNormLayer | nn.BottleneckLayer):
+        raise _unknown(module)
+    attention = _attention(module.attention, params["attention"])
     if isinstance(module, nn.PreNormLayer):
         norms = {name: _norm(getattr(module, name), params[name]) for name in params if name.endswith("norm")}
-        return GraphPreNormLayer(
-            attention=_attention(module.attention, params["attention"]),
-            feed_forward=_feed_forward(module.feed_forward, params["feed_forward"]),
-            attention_norm=norms.get("attention_norm"),
-            feed_forward_norm=norms["feed_forward_norm"],
-            output_norm=norms.get("output_norm"),
+        return GraphLayer(
+            **norms,
+            attention=attention,
+            feed_forwards=(_feed_forward(module.feed_forward, params["feed_forward"]),),
             bottleneck=None if module.bottleneck is None else _narrow(module.bottleneck, params["bottleneck"]),
             output=None if module.output is None else _affine(module.output, params["output"]),
+            inside=True,
         )
-    if not isinstance(module, nn.Layer | nn.BottleneckLayer):
-        raise _unknown(module)
-    attention, attention_norm = _residual(
-        _attention(module.attention, params["attention"]), module.attention_norm, params["attention_norm"]
-    )
+    attention, attention_sum = _residual(attention, module.attention_norm, params["attention_norm"])
     if isinstance(module, nn.Layer):
-        feed_forward, feed_forward_norm = _residual(
-            _feed_forward(module.feed_forward, params["feed_forward"]),
-            module.feed_forward_norm,
-            params["feed_forward_norm"],
-        )
+        feed_forward = _feed_forward(module.feed_forward, params["feed_forward"])
+        feed_forward, feed_forward_sum = _residual(feed_forward, module.feed_forward_norm, params["feed_forward_norm"])
         return GraphLayer(
             attention=attention,
-            attention_norm=attention_norm,
-            feed_forward=feed_forward,
-            feed_forward_norm=feed_forward_norm,
+            attention_sum=attention_sum,
+            feed_forwards=(feed_forward,),
+            feed_forward_sums=(feed_forward_sum,),
         )
     shared = module.attention_input if isinstance(module.attention_input, nn.SharedBottleneck) else None
     if shared is None and module.attention_input not in (nn.from_stream, nn.from_bottleneck):
         raise _unknown(module.attention_input)
-    feed_forwards, feed_forward_norms = zip(
+    feed_forwards, feed_forward_sums = zip(
         *(
             _residual(_feed_forward(part, params[f"feed_forward_{i}"]), norm, params[f"feed_forward_norm_{i}"])
             for i, (part, norm) in enumerate(zip(module.feed_forward, module.feed_forward_norm, strict=True))
         ),
         strict=True,
     )
-    output, output_norm = _residual(_affine(module.output, params["output"]), module.output_norm, params["output_norm"])
-    return GraphBottleneckLayer(
+    output, output_sum = _residual(_affine(module.output, params["output"]), module.output_norm, params["output_norm"])
+    return GraphLayer(
         bottleneck=_narrow(module.bottleneck, params["bottleneck"]),
         shared=None if shared is None else _narrow(shared, params["attention_input"]),
         attention=attention,
-        attention_norm=attention_norm,
+        attention_sum=attention_sum,
         feed_forwards=feed_forwards,
-        feed_forward_norms=feed_forward_norms,
+        feed_forward_sums=feed_forward_sums,
         output=output,
-        output_norm=output_norm,
+        output_sum=output_sum,
         inside=module.attention_input is nn.from_bottleneck,
     )
 
@@ -219,21 +209,18 @@ def _by_group(maps: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
-    if not isinstance(module, nn.SelfAttention | nn.MixedAttention):
+    if not isinstance(module, nn.SelfAttention):
         raise _unknown(module)
     heads, size = module.query.features
     scale, rotary = float(size) ** -0.5, isinstance(module, nn.RotaryAttention)
-    maps = {
-        name: _affine(getattr(module, name), params[name], scale if name == "query" else 1.0)
-        for name in ("query", "key", "value")
-    }
-    convolution, convolved = None, {}
-    if getattr(module, "convolution", None) is not None:
-        convolution, convolved = _convolution(module.convolution, params["convolution"], scale)
+    maps = {name: _affine(getattr(module, name), params[name]) for name in ("query", "key", "value")}
+    maps["query"] = scaled(maps["query"], np.full(heads * size, scale))
+    convolution = None
+    if module.convolution is not None:
+        convolution = _convolution(module.convolution, params["convolution"], scale)
     output = _affine(module.output, params["output"])
     whole = Attention(
         **maps,
-        **convolved,
         convolution=convolution,
         output=output,
         heads=int(heads),
@@ -247,31 +234,37 @@ def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
     return AttentionSideBySide(parts=tuple(apart), output=output)
 
 
-def _convolution(module: Any, params: Params, scale: float) -> tuple[Dynamic | Fixed, dict[str, Any]]:
-    """Return the convolution heads of an attention and its maps "convolved" and "gate", if any.
+def _convolution(module: Any, params: Params, scale: float) -> Dynamic | Fixed:
+    """Return the convolution heads of an attention.
 
     scale: factor of the queries. ConvBERT multiplies them by the span key, whose map is divided by the factor.
     """
     mask_padding = _WINDOWED[module.before_window]
     if isinstance(module, nn.FixedConvolution):
         separable = _separable(module.value, params["depthwise"], params["value"])
-        return Fixed(separable=separable, mask_padding=mask_padding), {}
+        return Fixed(separable=separable, mask_padding=mask_padding)
     if not isinstance(module, nn.SpanConvolution | nn.DynamicConvolution):
         raise _unknown(module)
-    maps, key = {"convolved": _affine(module.value, params["value"])}, None
+    gate, key = None, None
     if isinstance(module, nn.DynamicConvolution):
-        maps["gate"] = _affine(module.gate, params["gate"])
+        gate = _affine(module.gate, params["gate"])
     else:
         span_key = params["span_key"]
-        key = _separable(module.span_key.pointwise, span_key["depthwise"], span_key["pointwise"], 1 / scale)
-    generator, window = module.kernel_generator, module.kernel_generator.features[-1]
-    kernels = _affine(generator, params["kernel_generator"])
-    return Dynamic(span_key=key, generator=kernels, window=window, mask_padding=mask_padding), maps
+        key = _separable(module.span_key.pointwise, span_key["depthwise"], span_key["pointwise"])
+        key = key.replace(pointwise=scaled(key.pointwise, 1 / scale))
+    return Dynamic(
+        value=_affine(module.value, params["value"]),
+        gate=gate,
+        span_key=key,
+        generator=_affine(module.kernel_generator, params["kernel_generator"]),
+        window=module.kernel_generator.features[-1],
+        mask_padding=mask_padding,
+    )
 
 
-def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params, factor: float = 1.0) -> SeparableMap:
+def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params) -> SeparableMap:
     kernel = np.asarray(depthwise_params["kernel"])
-    return SeparableMap(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params, factor))
+    return SeparableMap(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params))
 
 
 def _activation(function: Callable) -> Callable:
@@ -347,12 +340,11 @@ def _each_update(graph: Graph, function: Callable[[Any, Any], tuple[Any, Any]]) 
     for layer in graph.layers:
         if id(layer) in mapped:
             continue
-        after, changes = "sum" if isinstance(layer, GraphPreNormLayer) else "norm", {}
-        for name in ("attention", "feed_forward", "output"):
-            if (part := getattr(layer, name, None)) is not None:
-                changes[name], changes[f"{name}_{after}"] = function(part, getattr(layer, f"{name}_{after}"))
-        if isinstance(layer, GraphBottleneckLayer):
-            pairs = map(function, layer.feed_forwards, layer.feed_forward_norms)
-            changes["feed_forwards"], changes["feed_forward_norms"] = zip(*pairs, strict=True)
+        changes = {}
+        for name in ("attention", "output"):
+            if (part := getattr(layer, name)) is not None:
+                changes[name], changes[f"{name}_sum"] = function(part, getattr(layer, f"{name}_sum"))
+        pairs = map(function, layer.feed_forwards, layer.feed_forward_sums)
+        changes["feed_forwards"], changes["feed_forward_sums"] = zip(*pairs, strict=True)
         mapped[id(layer)] = layer.replace(**changes)
     return graph.replace(layers=tuple(mapped[id(layer)] for layer in graph.layers))

@@ -39,6 +39,10 @@ def lookup(ids_L: jax.Array, table_VE: Array) -> jax.Array:
     return _lookup(jnp.clip(ids_L, 0, len(table_VE) - 1), table_VE)
 
 
+def _apply(part: Map | None, x: jax.Array) -> jax.Array:
+    return x if part is None else part(x)
+
+
 class Affine(struct.PyTreeNode):
     """Dense layer (..., I) -> (..., O): x · kernel (I,O) + bias (O)."""
 
@@ -93,21 +97,13 @@ class GraphLayerNorm(struct.PyTreeNode):
 
 
 class Residual(struct.PyTreeNode):
-    """A residual connection without a norm, x + update."""
+    """Residual connection x + update; with `scale` that of a NoNorm whose scale and bias are already in `update`."""
+
+    scale: Array | None = None
 
     def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return x + update."""
-        return x + update
-
-
-class ScaledResidual(struct.PyTreeNode):
-    """Residual connection x · scale + update, for a NoNorm whose scale and bias are already in `update`."""
-
-    scale: Array
-
-    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return x · scale + update."""
-        return x * self.scale + update
+        """Return x + update, or x · scale + update."""
+        return (x if self.scale is None else x * self.scale) + update
 
 
 class ScaledUpdate(struct.PyTreeNode):
@@ -199,25 +195,27 @@ class Dynamic(struct.PyTreeNode):
     The kernel is computed from the span around the token or, if `span_key` is None, from the token's gated value.
     """
 
+    value: Map
+    gate: Map | None
     span_key: SeparableMap | None
     generator: Map
     window: int = struct.field(pytree_node=False)
     mask_padding: bool = struct.field(pytree_node=False)
 
-    def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return (R,H,J), J channels per head.
-
-        projected: what the Attention's maps return, by their names.
-        """
-        rows, value_LC = len(projected["query"]), projected["convolved"]
+    def __call__(self, x_LD: jax.Array, query_RC: jax.Array, mask_L: jax.Array, heads: int) -> jax.Array:
+        """Return (R,H,J), J channels per head, at the first R tokens, those of the query."""
+        rows = len(query_RC)
+        near_XD = x_LD[: rows + self.window // 2]  # the last window reaches behind the tokens to compute
+        value_XC = self.value(near_XD)
+        if self.gate is not None:
+            value_XC = value_XC * jax.nn.sigmoid(self.gate(near_XD))
         if self.span_key is None:
-            value_LC = value_LC * jax.nn.sigmoid(projected["gate"])
-            source_RC = value_LC[:rows]
+            source_RC = value_XC[:rows]
         else:
-            source_RC = self.span_key(_zeroed(x_LD, mask_L, self.mask_padding), rows) * projected["query"]
+            source_RC = self.span_key(_zeroed(x_LD, mask_L, self.mask_padding), rows) * query_RC
         kernel_RHW = jax.nn.softmax(self.generator(source_RC).reshape(rows, heads, self.window), axis=-1)
-        value_LC = _zeroed(value_LC, mask_L, self.mask_padding)
-        value_XHJ = _padded(value_LC, self.window, rows).reshape(rows + self.window - 1, heads, -1)
+        value_XC = _zeroed(value_XC, mask_L, self.mask_padding)
+        value_XHJ = _padded(value_XC, self.window, rows).reshape(rows + self.window - 1, heads, -1)
         taps = [kernel_RHW[..., tap, None] * value_XHJ[tap : tap + rows] for tap in range(self.window)]
         return sum(taps[1:], taps[0])
 
@@ -228,13 +226,9 @@ class Fixed(struct.PyTreeNode):
     separable: SeparableMap
     mask_padding: bool = struct.field(pytree_node=False)
 
-    @property
-    def window(self) -> int:
-        return self.separable.depthwise.shape[0]
-
-    def __call__(self, x_LD: jax.Array, projected: dict[str, jax.Array], mask_L: jax.Array, heads: int) -> jax.Array:
-        """Return x convolved at its first R tokens, (R,H,J): R rows as in projected["query"], J channels per head."""
-        rows = len(projected["query"])
+    def __call__(self, x_LD: jax.Array, query_RC: jax.Array, mask_L: jax.Array, heads: int) -> jax.Array:
+        """Return (R,H,J) as Dynamic does; of the query, only the number of rows counts."""
+        rows = len(query_RC)
         return self.separable(_zeroed(x_LD, mask_L, self.mask_padding), rows).reshape(rows, heads, -1)
 
 
@@ -249,7 +243,6 @@ class Attention(struct.PyTreeNode, kw_only=True):
     masked_M is 0 at tokens and a large negative number at padding.
 
     query: includes the factor 1/√K, for keys of size K.
-    convolved, gate: values that the convolution heads convolve, and their gate, if any.
     output: None returns the concatenated heads.
     theta, reach: as in nn.RotaryAttention; theta is None without rotary positions.
     """
@@ -257,8 +250,6 @@ class Attention(struct.PyTreeNode, kw_only=True):
     query: Map
     key: Map
     value: Map
-    convolved: Map | None = None
-    gate: Map | None = None
     convolution: Dynamic | Fixed | None
     output: Map | None
     heads: int = struct.field(pytree_node=False)
@@ -268,14 +259,10 @@ class Attention(struct.PyTreeNode, kw_only=True):
     def __call__(
         self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
     ) -> jax.Array:
-        # A convolution window reaches behind the tokens to compute.
-        near = rows + (self.convolution.window // 2 if self.convolution is not None else 0)
-        first_RD, near_XD = source_LD[:rows], source_LD[:near]
-        read = {"query": first_RD, "key": source_LD, "value": values_LI, "convolved": near_XD, "gate": near_XD}
-        projected = {name: part(x) for name, x in read.items() if (part := getattr(self, name)) is not None}
+        query_RC = self.query(source_LD[:rows])
         query, key, value = (
-            projected[name].reshape(len(projected[name]), self.heads, -1).transpose(1, 0, 2)
-            for name in ("query", "key", "value")
+            x.reshape(len(x), self.heads, -1).transpose(1, 0, 2)
+            for x in (query_RC, self.key(source_LD), self.value(values_LI))
         )
         if self.theta is not None:
             query, key = (_rotated(x, self.theta) for x in (query, key))
@@ -285,10 +272,10 @@ class Attention(struct.PyTreeNode, kw_only=True):
         else:
             context_RHJ = _attend_near(query, key, value, masked_M, self.reach)
         if self.convolution is not None:
-            convolved_RHJ = self.convolution(source_LD, projected, mask_L, self.heads)
+            convolved_RHJ = self.convolution(source_LD, query_RC, mask_L, self.heads)
             context_RHJ = jnp.concatenate([context_RHJ, convolved_RHJ], axis=1)
         context_RO = context_RHJ.reshape(rows, -1)
-        return context_RO if self.output is None else self.output(context_RO)
+        return _apply(self.output, context_RO)
 
 
 def _attend_near(
@@ -350,8 +337,7 @@ class GraphTrigram(struct.PyTreeNode):
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LE: jax.Array, mask_L: jax.Array) -> jax.Array:
-        if self.mask_padding:
-            x_LE = x_LE * mask_L[:, None]
+        x_LE = _zeroed(x_LE, mask_L, self.mask_padding)
         padded = jnp.pad(x_LE, ((1, 1), (0, 0)))
         return self.dense(jnp.concatenate([padded[2:], x_LE, padded[:-2]], axis=-1))
 
@@ -377,84 +363,45 @@ class GraphEmbedding(struct.PyTreeNode):
         if self.token_type is not None:
             assert types_L is not None
             x_LE = x_LE + lookup(types_L, self.token_type)
-        return x_LE if self.norm is None else self.norm(x_LE)
+        return _apply(self.norm, x_LE)
 
 
-class GraphLayer(struct.PyTreeNode):
-    """Transformer layer like nn.Layer, (L,D) -> (R,D). first: compute only the first token (R = 1); else, R = L."""
+class GraphLayer(struct.PyTreeNode, kw_only=True):
+    """Transformer layer like nn.Layer, nn.PreNormLayer or nn.BottleneckLayer, (L,D) -> (R,D).
 
-    attention: Attention | AttentionSideBySide
-    attention_norm: Any
-    feed_forward: Map
-    feed_forward_norm: Any
-    first: bool = struct.field(pytree_node=False, default=False)
-
-    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
-        rows = 1 if self.first else len(x_LD)
-        attended_RD = self.attention(x_LD, x_LD, masked_M, mask_L, rows)
-        x_RD = self.attention_norm.join(x_LD[:rows], attended_RD)
-        return self.feed_forward_norm.join(x_RD, self.feed_forward(x_RD))
-
-
-class GraphPreNormLayer(struct.PyTreeNode):
-    """ModernBERT layer like nn.PreNormLayer, (L,D) -> (R,D), with R as in GraphLayer.
-
-    Without `bottleneck` and `output`, the layer's inner width I is D.
+    bottleneck, output: maps from D to the layer's inner width I and back; without them, I is D.
+    attention_norm, feed_forward_norm: norms before a part (ModernBERT).
+    attention_sum, feed_forward_sums, output_sum: residual connections, with the norms after them if there are any.
+    inside: whether values are computed from the output of `bottleneck` instead of the layer's input.
+    shared: input of queries and keys; None for that of the values.
+    first: compute only the first token (R = 1); else, R = L.
     """
 
-    attention_norm: Any
-    attention: Attention | AttentionSideBySide
-    feed_forward_norm: Any
-    feed_forward: Map
-    output_norm: Any
-    attention_sum: Any = Residual()
-    feed_forward_sum: Any = Residual()
     bottleneck: Map | None = None
+    attention_norm: Map | None = None
+    shared: Map | None = None
+    attention: Attention | AttentionSideBySide
+    attention_sum: Any = Residual()
+    feed_forward_norm: Map | None = None
+    feed_forwards: tuple[Map, ...]
+    feed_forward_sums: tuple[Any, ...] = (Residual(),)
     output: Map | None = None
     output_sum: Any = Residual()
+    output_norm: Map | None = None
+    inside: bool = struct.field(pytree_node=False, default=False)
     first: bool = struct.field(pytree_node=False, default=False)
 
     def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
         rows = 1 if self.first else len(x_LD)
-        b_LI = x_LD if self.bottleneck is None else self.bottleneck(x_LD)
-        normed_LI = b_LI if self.attention_norm is None else self.attention_norm(b_LI)
-        b_RI = self.attention_sum.join(b_LI[:rows], self.attention(normed_LI, normed_LI, masked_M, mask_L, rows))
-        b_RI = self.feed_forward_sum.join(b_RI, self.feed_forward(self.feed_forward_norm(b_RI)))
-        x_RD = b_RI if self.output is None else self.output_sum.join(x_LD[:rows], self.output(b_RI))
-        return x_RD if self.output_norm is None else self.output_norm(x_RD)
-
-
-class GraphBottleneckLayer(struct.PyTreeNode):
-    """MobileBERT layer like nn.BottleneckLayer, (L,D) -> (R,D), with R as in GraphLayer.
-
-    Values are computed from the output of `bottleneck` if `inside` is set, else from the layer's input. Queries and
-    keys are computed from the output of `shared` or, if it is None, from the same array as the values.
-    """
-
-    bottleneck: Map
-    shared: Map | None
-    attention: Attention | AttentionSideBySide
-    attention_norm: Any
-    feed_forwards: tuple[Map, ...]
-    feed_forward_norms: tuple[Any, ...]
-    output: Map
-    output_norm: Any
-    inside: bool = struct.field(pytree_node=False)
-    first: bool = struct.field(pytree_node=False, default=False)
-
-    def __call__(self, x_LD: jax.Array, masked_M: jax.Array, mask_L: jax.Array) -> jax.Array:
-        rows = 1 if self.first else len(x_LD)
-        b_LI = self.bottleneck(x_LD if self.inside else x_LD[:rows])
-        values = b_LI if self.inside else x_LD
+        b_LI = _apply(self.bottleneck, x_LD if self.inside else x_LD[:rows])
+        values = _apply(self.attention_norm, b_LI if self.inside else x_LD)
         source = values if self.shared is None else self.shared(x_LD)
         attended_RI = self.attention(source, values, masked_M, mask_L, rows)
-        b_RI = self.attention_norm.join(b_LI[:rows], attended_RI)
-        for feed_forward, norm in zip(self.feed_forwards, self.feed_forward_norms, strict=True):
-            b_RI = norm.join(b_RI, feed_forward(b_RI))
-        return self.output_norm.join(x_LD[:rows], self.output(b_RI))
-
-
-AnyGraphLayer = GraphLayer | GraphPreNormLayer | GraphBottleneckLayer
+        b_RI = self.attention_sum.join(b_LI[:rows], attended_RI)
+        for feed_forward, residual in zip(self.feed_forwards, self.feed_forward_sums, strict=True):
+            b_RI = residual.join(b_RI, feed_forward(_apply(self.feed_forward_norm, b_RI)))
+        x_RD = b_RI if self.output is None else self.output_sum.join(x_LD[:rows], self.output(b_RI))
+        return _apply(self.output_norm, x_RD)
 
 
 class Graph(struct.PyTreeNode):
@@ -466,7 +413,7 @@ class Graph(struct.PyTreeNode):
 
     embedding: GraphEmbedding
     projection: Affine | None
-    layers: tuple[AnyGraphLayer, ...]
+    layers: tuple[GraphLayer, ...]
     pooler: Affine | None
     head: Any
 
@@ -479,9 +426,7 @@ class Graph(struct.PyTreeNode):
 
     def __call__(self, **inputs: jax.Array) -> dict[str, jax.Array]:
         mask_L = inputs["attention_mask"].astype(jnp.float32)
-        x_LD = self.embedding(inputs["input_ids"], inputs.get("token_type_ids"), mask_L)
-        if self.projection is not None:
-            x_LD = self.projection(x_LD)
+        x_LD = _apply(self.projection, self.embedding(inputs["input_ids"], inputs.get("token_type_ids"), mask_L))
         masked_M = (1.0 - mask_L) * MASKED_SCORE
         for layer in self.layers:
             x_LD = layer(x_LD, masked_M, mask_L)

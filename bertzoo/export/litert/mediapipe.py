@@ -138,7 +138,7 @@ def check_task(file: Path, run: Runner, pretrained: Pretrained, length: int) -> 
         echo = Path(folder) / "echo.tflite"
         echo.write_bytes(packed(write.convert(_Echo(), (length,)), tokenizer, ()))
         answer = _run_tasks([("embedder", echo, texts), (name, file, texts)])
-    labels = [*getattr(pretrained.head, "labels", ())]
+    labels = [*pretrained.head.labels]
     if answer["labels"][1] != labels:
         raise ExportFailed(
             f"MediaPipe's {name} names the labels {answer['labels'][1]}, but the model's are {labels}. Use --to=litert."
