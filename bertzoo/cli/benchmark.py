@@ -30,8 +30,6 @@ config = PRETRAIN.config  # what MODEL can name
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkFlags(BenchmarkOptions):
-    """The command's flags."""
-
     table: Path | None = option(
         "write the LiteRT latencies of encoders up to MODEL's size, for `bertzoo prune` with "
         'target.kind = "latency" (default: no table)',

@@ -50,8 +50,6 @@ class TextFlags(RunnableOptions):
 
 @dataclass(frozen=True)
 class EmbedFlags(TextFlags):
-    """The command's flags."""
-
     _: KW_ONLY
     output: str | None = option(
         "a .npy file for the vectors (default: print them)", None, group="output", metavar="NPY", short="-o"

@@ -23,8 +23,6 @@ from bertzoo.core.options import option, reject
 
 @dataclass(frozen=True)
 class PhoneFlags:
-    """The command's flags."""
-
     action: Literal["pack", "judge"] = option("pack: write inputs for the phone; judge: check the phone's outputs")
     file: Path = option("the .tflite file", metavar="FILE")
     folder: Path = option("the folder of packed inputs; pack creates it", metavar="FOLDER")

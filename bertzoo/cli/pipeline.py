@@ -27,8 +27,6 @@ PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. CONFIG
 
 @dataclass(frozen=True)
 class PipelineFlags(JobFlags):
-    """The command's flags."""
-
     pipeline: str = option("a TOML file or the name of a shipped pipeline", metavar="CONFIG")
     _: KW_ONLY
     training_dir: str | None = option(

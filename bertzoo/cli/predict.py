@@ -36,8 +36,6 @@ TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", 
 
 @dataclass(frozen=True)
 class PredictFlags(PredictOptions):
-    """The command's flags."""
-
     texts: tuple[str, ...] = option("the texts (default: lines of standard input)", (), metavar="TEXT")
     _: KW_ONLY
     task: str | None = finetuned("the task (default: the task that the model records)", None, metavar="NAME")

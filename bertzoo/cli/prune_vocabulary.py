@@ -20,8 +20,6 @@ from bertzoo.core.paths import on_disk
 
 @dataclass(frozen=True)
 class PruneVocabularyFlags:
-    """The command's flags."""
-
     text: ClassVar[tuple[str, ...]] = ()  # for `read_texts`
     model: str = option("a run, a model directory or another project's model", metavar="MODEL")
     out: str = option("a new directory", group="output", metavar="OUT")

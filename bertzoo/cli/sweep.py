@@ -33,8 +33,6 @@ PASSES_ON = (
 
 @dataclass(frozen=True)
 class SweepFlags(JobFlags):
-    """The command's flags."""
-
     sweep: str = option("a TOML file or the name of a shipped sweep", metavar="CONFIG")
     _: KW_ONLY
     random: int = option(

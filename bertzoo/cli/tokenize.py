@@ -34,8 +34,6 @@ def config() -> type:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeFlags(TokenizeOptions):
-    """The command's flags."""
-
     json: bool = json_field("print the counts as one JSON document")
 
 
