@@ -22,6 +22,7 @@ Config = Any  # a name, a path, a sequence of these, or a config object
 Checkpoint = int | Literal["latest", "best"]
 PRETRAINED = "for a pretraining run"
 finetuned = partial(option, group="for a fine-tuned model or an exported file")
+_planning = partial(option, group="planning")
 _MODEL = (
     "a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of "
     "these"
@@ -179,28 +180,22 @@ class PlanOptions:
 
     config: Config = config_field()
     _: KW_ONLY
-    topology: str = option(
-        "the TPU slice, such as v5e:16x16 or v6e-8; two: 2xv5e:16x16", group="planning", metavar="SLICE"
-    )
+    topology: str = _planning("the TPU slice, such as v5e:16x16 or v6e-8; two: 2xv5e:16x16", metavar="SLICE")
     overrides: Overrides | None = None
-    compile_steps: bool = option(
+    compile_steps: bool = _planning(
         "estimate without the TPU compiler",
         True,
-        group="planning",
         flag="--no-compile",
         python="whether to compile every stage's step if libtpu is installed; this takes minutes per stage",
     )
-    cache_dir: Location | None = option(
+    cache_dir: Location | None = _planning(
         "folder for the compiler's results, which later plans reuse (default: ~/.cache/bertzoo/plans)",
         None,
-        group="planning",
         metavar="DIR",
         flag="--cache",
         parse=lambda text: str(paths.on_disk(text, "--cache =", "Name a directory.")) if text else text,
     )
-    price: float | None = option(
-        "price of a chip-hour (default: print no cost)", None, group="planning", metavar="DOLLARS", least=0
-    )
+    price: float | None = _planning("price of a chip-hour (default: print no cost)", None, metavar="DOLLARS", least=0)
 
 
 def _check_corpus(what: str, name: Location) -> Location:

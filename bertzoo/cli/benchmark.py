@@ -13,6 +13,7 @@ examples:
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bertzoo.api.options import BenchmarkOptions
@@ -23,30 +24,26 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option, reject, set_options
 from bertzoo.runs.kinds import PRETRAIN
 
-_TABLE = "latency table"
+_table_option = partial(option, group="latency table")
 
 config = PRETRAIN.config  # what MODEL can name
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkFlags(BenchmarkOptions):
-    table: Path | None = option(
+    table: Path | None = _table_option(
         "write the LiteRT latencies of encoders up to MODEL's size, for `bertzoo prune` with "
         'target.kind = "latency" (default: no table)',
         None,
-        group=_TABLE,
         metavar="FILE",
     )
-    dimensions: tuple[str, ...] | None = option(
+    dimensions: tuple[str, ...] | None = _table_option(
         "letters of the dimensions to vary, such as h,f for the width and the feed-forward size (default: every "
         "dimension that pruning can cut)",
         None,
-        group=_TABLE,
         metavar="A,B",
     )
-    steps: int | None = option(
-        "how many sizes of each dimension to measure (default: 4)", None, group=_TABLE, metavar="N"
-    )
+    steps: int | None = _table_option("how many sizes of each dimension to measure (default: 4)", None, metavar="N")
     json: bool = json_field()
 
 

@@ -13,6 +13,7 @@ examples:
 import json
 import sys
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
 _MOST_COSINES = 1000  # texts whose cosines --cosines prints
+vector_option = partial(option, group="vectors")
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,12 @@ class TextFlags(RunnableOptions):
     _: KW_ONLY
     input: str | None = option("texts in a TSV, CSV, JSONL, Parquet or .txt file (default: none)", None, metavar="FILE")
     text_a: str | None = option("the column of the texts (default: text)", None, metavar="COLUMN")
-    size: int = option("first dimensions to keep; 0: all", 0, group="vectors", metavar="N")
-    prompt: str | None = option(
-        "a prompt that the model records, such as query (default: its default prompt)",
-        None,
-        group="vectors",
-        metavar="NAME",
+    size: int = vector_option("first dimensions to keep; 0: all", 0, metavar="N")
+    prompt: str | None = vector_option(
+        "a prompt that the model records, such as query (default: its default prompt)", None, metavar="NAME"
     )
-    long: Literal["cut", "average"] = option(
-        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
-        "cut",
-        group="vectors",
+    long: Literal["cut", "average"] = vector_option(
+        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces", "cut"
     )
 
 

@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support import JobFlags, run_list
+from bertzoo.cli.support import JobFlags, job_option, run_list
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -36,12 +36,11 @@ class PipelineFlags(JobFlags):
         group="output",
         metavar="DIR|URL",
     )
-    only: tuple[str, ...] = option("stages to run (default: all)", (), group="jobs", metavar="A,B")
-    launch: Sequence[str] = option(
+    only: tuple[str, ...] = job_option("stages to run (default: all)", (), metavar="A,B")
+    launch: Sequence[str] = job_option(
         "words to put before every pretrain, transfer and prune command, to start the command elsewhere or several "
         "times, such as 'launch/local_multi.sh 2' (default: none)",
         (),
-        group="jobs",
         metavar="WORDS",
         parse=shlex.split,
     )

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
-from bertzoo.cli.embed import TextFlags, embedding_options, read_texts
+from bertzoo.cli.embed import TextFlags, embedding_options, read_texts, vector_option
 from bertzoo.cli.support import json_field, say
 from bertzoo.core.errors import UserError, visible
 from bertzoo.core.options import option, reject
@@ -36,15 +36,11 @@ class SearchFlags(TextFlags, SearchAction):
     )
     _: KW_ONLY
     index: Path = option("the index", metavar="DIR")
-    long: Literal["cut", "average"] = option(
-        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
-        "average",
-        group="vectors",
+    long: Literal["cut", "average"] = vector_option(
+        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces", "average"
     )
-    precision: Literal["float32", "int8", "binary"] | None = option(
-        "of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)",
-        None,
-        group="vectors",
+    precision: Literal["float32", "int8", "binary"] | None = vector_option(
+        "of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)", None
     )
     top: int | None = option("texts for a query (default: 5)", None, group="output", metavar="K")
     json: bool = json_field("print a JSON array for each query")

@@ -31,6 +31,7 @@ GROUPS = {  # descriptions of groups of options in a command's help
     "all three for every process, each with its own --distributed.process. All processes must see the same RUN."
 }
 INTERVAL = 10.0  # seconds between two progress lines
+job_option = partial(option, group="jobs")
 
 
 class Parser(argparse.ArgumentParser):
@@ -224,42 +225,32 @@ class JobFlags:
 
     run_dir: str = option("the directory of the list", group="output", metavar="RUN")
     overrides: tuple[tuple[str, str], ...] = ()
-    tasks: tuple[str, ...] = option(
-        "only these tasks, with the steps that they need (default: all)", (), group="jobs", metavar="A,B"
+    tasks: tuple[str, ...] = job_option(
+        "only these tasks, with the steps that they need (default: all)", (), metavar="A,B"
     )
-    processes: int | None = option(
+    processes: int | None = job_option(
         "fine-tunings that run at once (default: one per device; in Slurm's queue 32, of a study 4)",
         None,
-        group="jobs",
         metavar="N",
         least=1,
     )
-    executor: Literal["local", "slurm"] = option(
-        "where the jobs run: on this machine, or on nodes of a Slurm cluster", "local", group="jobs"
+    executor: Literal["local", "slurm"] = job_option(
+        "where the jobs run: on this machine, or on nodes of a Slurm cluster", "local"
     )
-    srun: tuple[str, ...] | None = option(
-        "for slurm: an option of srun, such as -pgpu; repeatable (default: none)",
-        None,
-        group="jobs",
-        metavar="OPTION",
-        repeat=True,
+    srun: tuple[str, ...] | None = job_option(
+        "for slurm: an option of srun, such as -pgpu; repeatable (default: none)", None, metavar="OPTION", repeat=True
     )
-    cores: int | None = option(
-        "cores of each job (default: an even share; on Slurm the cluster's)",
-        None,
-        group="jobs",
-        metavar="N",
-        least=1,
+    cores: int | None = job_option(
+        "cores of each job (default: an even share; on Slurm the cluster's)", None, metavar="N", least=1
     )
-    memory: float | None = option(
+    memory: float | None = job_option(
         "memory of each job, which waits for it (default: estimated; on Slurm the cluster's)",
         None,
-        group="jobs",
         metavar="GB",
         least=0.1,
     )
-    list: bool = option("print the commands of all jobs and run none", False, group="jobs")
-    dry_run: bool = option("check everything, print what each job costs, and run none", False, group="jobs")
+    list: bool = job_option("print the commands of all jobs and run none", False)
+    dry_run: bool = job_option("check everything, print what each job costs, and run none", False)
 
 
 class CommandLines:
