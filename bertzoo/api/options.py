@@ -12,6 +12,7 @@ from typing import Any, Literal
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.core import config as loader
 from bertzoo.core import paths
+from bertzoo.core.atomic import check_folder
 from bertzoo.core.config import Overrides
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
@@ -312,8 +313,6 @@ def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
 
 def config_files(config: Config) -> list[str | Path]:
     """Return `config` as a list; raises UserError unless it is a name, a file or a list of these."""
-    from bertzoo.core.errors import UserError
-
     files = [config] if isinstance(config, str | Path) else config if isinstance(config, Sequence) else None
     if files is None or not all(isinstance(file, str | Path) for file in files):
         raise UserError(
@@ -333,9 +332,6 @@ def execution(options: RunOptions) -> Any:
 
 def output_folder(name: Path | str) -> Path:
     """Return the folder of --output; raises UserError if it cannot be written."""
-    from bertzoo.core.atomic import check_folder
-    from bertzoo.core.errors import UserError
-
     folder = paths.on_disk(name, "--output", "Name a directory on this machine.")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output={folder} is a file. Name a directory.")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bertzoo.api.options import BenchmarkOptions
 from bertzoo.cli.support import json_field
-from bertzoo.core.atomic import check_file
+from bertzoo.core.atomic import check_file, write_json
 from bertzoo.core.config import as_options
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option, reject, set_options
@@ -68,7 +68,6 @@ def main(options: BenchmarkFlags) -> int:
 
 def _table(options: BenchmarkFlags, file: Path) -> int:
     from bertzoo.benchmarking import latency
-    from bertzoo.core import atomic
 
     for field in ("models", "threads", "lengths", "precisions"):
         if len(values := getattr(options, field) or ()) > 1:
@@ -79,7 +78,7 @@ def _table(options: BenchmarkFlags, file: Path) -> int:
     reject(options, ("parts",), "--table")
     name, steps = str(options.models[0]), latency.STEPS if options.steps is None else options.steps
     table = latency.measure_config(name, as_options(options.overrides), options, options.dimensions or (), steps)
-    atomic.write_json(file, table.document())
+    write_json(file, table.document())
     if options.json:
         print(json.dumps(table.document()))
         return 0

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from bertzoo.api.options import RunnableOptions
 from bertzoo.cli.support import say
-from bertzoo.core.atomic import check_file
+from bertzoo.core.atomic import check_file, replacing
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -92,7 +92,6 @@ def main(options: EmbedFlags) -> int:
     """Write or print the vectors."""
     import numpy as np
 
-    from bertzoo.core import atomic
     from bertzoo.export.file_model import open_embedding_model
     from bertzoo.finetuning.embed import quantised, unit_vectors
     from bertzoo.train.step import keep_programs
@@ -137,7 +136,7 @@ def main(options: EmbedFlags) -> int:
     if not options.output:
         return 0
     vectors = np.concatenate(parts)
-    with atomic.replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
+    with replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
         np.save(file, vectors)
     say(f"Wrote {options.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
     return 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeVar, get_args, get_origin
 
 from bertzoo.core import atomic
+from bertzoo.core import config as loader
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.options import Option, declared_options, option, parse_text
@@ -189,7 +190,6 @@ def train_to_end(options: Any, train: Callable[[Any, "Options"], str], late: boo
     late: whether to load the config only after the processes have connected, because the config may need a model.
     """
     from bertzoo.api.options import recipe_of
-    from bertzoo.core import config as loader
     from bertzoo.train import hosts
 
     recipe = None if late else recipe_of(options)
