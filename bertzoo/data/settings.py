@@ -3,13 +3,10 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from bertzoo.core import config
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
 from bertzoo.data.tokenizers.tokenizer import TokenizerConfig, WordPiece
@@ -97,19 +94,3 @@ class CorpusConfig:
     """The part of a pretraining config that determines a corpus."""
 
     data: Data = field(default_factory=Data)
-
-
-def corpus_settings(
-    source: str, overrides: Sequence[tuple[str, str]], files: Iterable[str | Path] = (), cls: type = CorpusConfig
-) -> Data:
-    """Return the [data] table for tokenising `source`, from config files of class `cls` and options (key, value).
-
-    Raises UserError for an option that sets data.source or does not affect a corpus.
-    """
-    for key, value in overrides:
-        if key == "data.source":
-            raise UserError(f"--data.source={value} does not apply: the source is {source}. Leave the option out.")
-        if key.startswith(("data.packing", "data.masking")):
-            raise UserError(f"--{key} applies to training, not to the corpus. Give it to `bertzoo pretrain`.")
-    loaded: Any = config.load(cls, files, overrides)
-    return replace(loaded.data, source=source)
