@@ -118,7 +118,7 @@ def is_corpus(name: str) -> bool:
 class Batches:
     """Builds batches from the rows of a RowPlan, with the arrays of `array_shapes`.
 
-    max_length: row length in tokens. max_predictions: most tokens to predict per row.
+    max_predictions: most tokens to predict per row.
     share: share of tokens to predict by training step; None, and held-out batches (`sequential`), take masking.share.
     """
 
@@ -129,14 +129,13 @@ class Batches:
         plan: RowPlan,
         masking: Masking,
         *,
-        max_length: int,
         max_predictions: int,
         seed: int,
         share: LinearShare | None = None,
     ):
         self._corpus, self._plan, self._masking, self._share = corpus, plan, masking, share
         self._split: Split = split
-        self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
+        self._max_predictions, self._seed = max_predictions, seed
         self.rows = len(plan.rows)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
@@ -190,7 +189,7 @@ class Batches:
     def _make(self, epochs: np.ndarray, records: np.ndarray, masking: Masking) -> Batch:
         rows = self._plan.rows[records]
         batch = mask(
-            assemble(self._corpus, self._split, rows, self._max_length),
+            assemble(self._corpus, self._split, rows, self._plan.max_length),
             masking,
             self._corpus.tokenizer,
             max_predictions=self._max_predictions,

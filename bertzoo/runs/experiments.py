@@ -94,7 +94,6 @@ class RunBatches:
             split,
             self.plan(split, stage.max_length),
             self.recipe.data.masking,
-            max_length=stage.max_length,
             max_predictions=stage.max_predictions,
             seed=fold(self.recipe.seed, self._first + index),
             share=LinearShare(shares[0], shares[1], stage.steps) if shares else None,
