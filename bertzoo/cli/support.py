@@ -253,36 +253,31 @@ class JobFlags:
     dry_run: bool = job_option("check everything, print what each job costs, and run none", False)
 
 
-class CommandLines:
-    """Parses the command lines of jobs."""
+def planned_runs(words: Sequence[str]) -> "list[PlannedRun]":
+    """Parse the command line of a job, and return its runs: one for each point of a sweep, else at most one.
 
-    def __call__(self, words: Sequence[str]) -> "list[PlannedRun]":
-        """Return the runs of a command line: one for each point of a sweep, else at most one.
+    Raises the command's UserError.
+    """
+    from bertzoo.api.options import recipe_of
+    from bertzoo.api.training import data_of
+    from bertzoo.cli import main as cli
+    from bertzoo.jobs.run import PlannedRun
 
-        Raises the command's UserError.
-        """
-        from bertzoo.api.options import recipe_of
-        from bertzoo.api.training import data_of
-        from bertzoo.cli import main as cli
-        from bertzoo.jobs.run import PlannedRun
+    verb, options = cli.parse(words)
+    if options is None:
+        raise UserError(f"--help does not apply to a job. Remove it. `bertzoo {words[0]} --help` lists the options.")
+    if words[0] == "sweep":
+        from bertzoo.jobs.record import JobRecord
 
-        verb, options = cli.parse(words)
-        if options is None:
-            raise UserError(
-                f"--help does not apply to a job. Remove it. `bertzoo {words[0]} --help` lists the options."
-            )
-        if words[0] == "sweep":
-            from bertzoo.jobs.record import JobRecord
-
-            points, *_ = verb.load(options)
-            record = JobRecord(options.run_dir, points)
-            return [run for point in points.jobs for run in self(record.words(point))]
-        if words[0] not in ("tokenize", "pretrain", "transfer", "prune", "finetune"):
-            return []
-        recipe: Any = data_of(options) if words[0] == "tokenize" else recipe_of(options)
-        task = verb.task_of(options, recipe) if words[0] == "finetune" else None
-        check = partial(verb.check_models, options, recipe) if hasattr(verb, "check_models") else None
-        return [PlannedRun(recipe=recipe, task=task, check_models=check)]
+        points, *_ = verb.load(options)
+        record = JobRecord(options.run_dir, points)
+        return [run for point in points.jobs for run in planned_runs(record.words(point))]
+    if words[0] not in ("tokenize", "pretrain", "transfer", "prune", "finetune"):
+        return []
+    recipe: Any = data_of(options) if words[0] == "tokenize" else recipe_of(options)
+    task = verb.task_of(options, recipe) if words[0] == "finetune" else None
+    check = partial(verb.check_models, options, recipe) if hasattr(verb, "check_models") else None
+    return [PlannedRun(recipe=recipe, task=task, check_models=check)]
 
 
 def run_list(
@@ -315,7 +310,7 @@ def run_list(
     if options.executor == "local":
         local.check_machine(options.processes, options.cores, options.memory)
     if options.dry_run:
-        checks = Checks(record, CommandLines())
+        checks = Checks(record, planned_runs)
         checks.prepare(jobs)
         print("\n".join(checks.lines(jobs)))
         return 0
@@ -329,7 +324,7 @@ def run_list(
     else:
         environments = local.device_environments(options.processes, options.cores)
         execution = Execution(environments=environments, launcher=launcher, cores=options.cores, memory=options.memory)
-    failed = run_jobs(record, jobs, CommandLines(), execution, chooser)
+    failed = run_jobs(record, jobs, planned_runs, execution, chooser)
     say(f"wrote {progress.table_file(record)}")
     if failed:
         count = record.list.count(len(record.list.jobs) if chooser else len(jobs))
