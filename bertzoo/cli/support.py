@@ -131,9 +131,8 @@ def json_field(text: str = "print one JSON document on standard output") -> Any:
     return option(text, False, group="output")
 
 
-@contextmanager
-def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (shards done, characters of text read) that prints a line every 10 s."""
+def tokenising() -> Callable[[int, int], None]:
+    """Return a function of (shards done, characters of text read) that prints a line every 10 s from now on."""
     last = time.monotonic()
 
     def show(pieces: int, size: int) -> None:
@@ -143,7 +142,7 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
             shards = f"{pieces:,} shard{'' if pieces == 1 else 's'} done"
             say(f"tokenising: {size / 1e6:,.1f} M characters of text read, {shards}")
 
-    yield show
+    return show
 
 
 @contextmanager

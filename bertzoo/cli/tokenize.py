@@ -42,8 +42,7 @@ def main(options: TokenizeFlags) -> int:
     from bertzoo.api.training import write_corpus
 
     start = time.monotonic()
-    with tokenising() as progress:
-        manifest = write_corpus(options, progress)
+    manifest = write_corpus(options, tokenising())
     if options.json:
         counts = {name: split.counts for name, split in manifest.splits.items()}
         more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}
