@@ -64,7 +64,7 @@ class ByteBpe:
 class ByteBpeTokenizer(LibraryTokenizer):
     """Tokenizer of a tokenizer.json with a BPE model over bytes; the constructor raises CorpusError for other files."""
 
-    file, spellings = "tokenizer.json", SPECIALS
+    file, spellings, mark = "tokenizer.json", SPECIALS, _SPACE
     mask_takes_space = True
 
     def __init__(self, config: ByteBpe, file: bytes | str, origin: str):
@@ -134,9 +134,6 @@ class ByteBpeTokenizer(LibraryTokenizer):
             for entry in entries:  # the list grows by the two entries of each merge
                 entries += self._merges.get(entry, ())
             yield np.array([ids[entry] for entry in entries], np.int32)
-
-    def plain(self, index: int) -> str:
-        return self._entries[index].removeprefix(_SPACE)
 
 
 def _in_word(byte: str) -> bool:

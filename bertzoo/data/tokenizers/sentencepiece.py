@@ -113,7 +113,7 @@ class SentencePiece:
 class SentencePieceTokenizer(Tokenizer):
     """Tokenizer of a serialised SentencePiece model; the constructor raises CorpusError if the model is damaged."""
 
-    file, spellings = "spiece.model", SPECIALS
+    file, spellings, mark = "spiece.model", SPECIALS, _SPACE
 
     def __init__(self, config: SentencePiece, model: bytes, origin: str):
         try:
@@ -158,9 +158,6 @@ class SentencePieceTokenizer(Tokenizer):
         for text in texts:
             ids = self._processor.encode(self.config.normalize(text))
             yield np.array([*ids, *(part for index in ids for part in self._apart.get(index, ()))], np.int32)
-
-    def plain(self, index: int) -> str:
-        return self._entries[index].removeprefix(_SPACE)
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)

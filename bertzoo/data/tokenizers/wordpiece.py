@@ -87,7 +87,7 @@ def _parts(texts: Iterator[str]) -> Iterator[str]:
 class WordPieceTokenizer(LibraryTokenizer):
     """Tokenizer of a list of entries; raises CorpusError for an entry that repeats or that no vocab.txt can hold."""
 
-    file, spellings = "vocab.txt", SPECIALS
+    file, spellings, mark = "vocab.txt", SPECIALS, "##"
 
     def __init__(self, config: WordPiece, entries: list[str], origin: str):
         ids = {entry: index for index, entry in enumerate(entries)}
@@ -106,13 +106,10 @@ class WordPieceTokenizer(LibraryTokenizer):
 
     @staticmethod
     def _continues(entry: str) -> bool:
-        return entry.startswith("##")
+        return entry.startswith(WordPieceTokenizer.mark)
 
     def subset(self, ids: Sequence[int]) -> "WordPieceTokenizer":
         return WordPieceTokenizer(self.config, [self._entries[index] for index in ids], "of the kept entries")
-
-    def plain(self, index: int) -> str:
-        return self._entries[index].removeprefix("##")
 
 
 def _library(config: WordPiece, model: models.WordPiece) -> tokenizers.Tokenizer:
