@@ -1,6 +1,5 @@
 """BERT's WordPiece tokenizer (Devlin et al. 2019; google-research/bert tokenization.py), from `tokenizers`."""
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Literal
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from bertzoo.core.child import set_environment
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.tokenizers.vocabulary import WORD, LibraryTokenizer, cut, vocabulary_file
 
@@ -60,16 +60,10 @@ class WordPiece:
         The library orders the characters inside words by a hash table, which decides between candidates of equal count.
         So a first pass collects these characters, and a second pass trains with a fixed order of them.
         """
-        parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
-        try:
-            names = [spellings[0] for spellings in SPECIALS.values()]
+        names = [spellings[0] for spellings in SPECIALS.values()]
+        with set_environment(TOKENIZERS_PARALLELISM="true"):
             characters = self._learn(_parts(texts()), names, 0)
             vocabulary = self._learn(_parts(texts()), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
-        finally:
-            if parallel is None:
-                del os.environ["TOKENIZERS_PARALLELISM"]
-            else:
-                os.environ["TOKENIZERS_PARALLELISM"] = parallel
         return WordPieceTokenizer(self, vocabulary, "trained on the source")
 
     def _learn(self, parts: Iterator[str], first: list[str], size: int) -> list[str]:
