@@ -234,6 +234,28 @@ def divisors(size: int) -> list[int]:
     return sorted({*small, *(size // n for n in small)})
 
 
+def check_range(
+    config: Any,
+    *names: str,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+    advice: str,
+) -> None:
+    """Raise ConfigError, ending with `advice`, if a number among the fields `names` is infinite or outside its range.
+
+    A field that is None has no range.
+    """
+    bounds = {"at least": least, "above": above, "at most": most, "below": below}
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not (least <= value <= most and above < value < below):
+            words = ["finite"] if math.isinf(value) else []
+            words += [f"{word} {bound}" for word, bound in bounds.items() if math.isfinite(bound)]
+            raise ConfigError(f"{name} = {value} is not {' and '.join(words)}. {advice}")
+
+
 Overrides = Mapping[str, Any] | Sequence[tuple[str, str]]  # by dotted names: Python's values, or the command line's
 
 

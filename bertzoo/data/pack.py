@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from bertzoo.core import atomic
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.reader import Corpus, Split, SplitIndex
 from bertzoo.data.rng import SplitMix, fold
@@ -178,7 +179,8 @@ class SentencePacking:
     passes: int = 1  # how often every document is packed, each time with new randomness (BERT's dupe_factor)
 
     def __post_init__(self) -> None:
-        _check_packing(self.passes, short_share=self.short_share)
+        check_range(self, "short_share", least=0, most=1, advice="Use a share in that range.")
+        check_range(self, "passes", least=1, advice="Use 1 or more.")
 
     def shortest(self, sentence: Sentence) -> int:
         """Return the fewest tokens that a row can have: the special tokens and one token for each segment."""
@@ -195,7 +197,8 @@ class ElectraPacking:
     passes: int = 1  # how often every document is packed, each time with new randomness
 
     def __post_init__(self) -> None:
-        _check_packing(self.passes, single_share=self.single_share, short_share=self.short_share)
+        check_range(self, "single_share", "short_share", least=0, most=1, advice="Use a share in that range.")
+        check_range(self, "passes", least=1, advice="Use 1 or more.")
 
     def shortest(self, sentence: Sentence) -> int:
         """Return the fewest tokens that a row can have; raises ConfigError unless `sentence` is "none"."""
@@ -207,14 +210,6 @@ class ElectraPacking:
 
 
 Packing = SentencePacking | ElectraPacking
-
-
-def _check_packing(passes: int, **shares: float) -> None:
-    for name, share in shares.items():
-        if not 0 <= share <= 1:
-            raise ConfigError(f"{name} = {share} is not between 0 and 1. Use a share in that range.")
-    if passes < 1:
-        raise ConfigError(f"passes = {passes} is less than 1. Use 1 or more.")
 
 
 @dataclass(frozen=True, kw_only=True)

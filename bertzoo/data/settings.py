@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
@@ -28,11 +29,8 @@ class MixturePart:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight <= 1000:
-            raise ConfigError(
-                f"weight = {self.weight} of the source {self.source!r} is not above 0 and at most 1000. Use a number "
-                "in that range, or remove the source."
-            )
+        advice = f"Use a number in that range, or remove the source {self.source!r}."
+        check_range(self, "weight", above=0, most=1000, advice=advice)
         if self.source == MIXTURE:
             raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture. Name a source of text.")
 
@@ -63,18 +61,11 @@ class Data:
     masking: Masking = field(default_factory=Masking)  # which tokens are predicted
 
     def __post_init__(self) -> None:
-        if not 0 < self.heldout < 1:
-            raise ConfigError(
-                f"heldout = {self.heldout} is not between 0 and 1, so the training or the held-out part would have no "
-                "documents. Use a share such as 0.01."
-            )
+        advice = "The training and the held-out part both need documents. Use a share such as 0.01."
+        check_range(self, "heldout", above=0, below=1, advice=advice)
         if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]+)?", self.language):
             raise ConfigError(f"language = {self.language!r} is not an ISO 639 code. Use a code such as 'en'.")
-        if self.minimum_tokens < 1 or self.piece_bytes < 1:
-            raise ConfigError(
-                f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must both be 1 or "
-                "more. Use a larger value."
-            )
+        check_range(self, "minimum_tokens", "piece_bytes", least=1, advice="Use a larger value.")
         if self.source == MIXTURE and not self.mixture:
             raise ConfigError(f"source = {MIXTURE!r} has no parts. Give them as [[data.mixture]] tables.")
         for name, count in Counter(part.source for part in self.mixture).items():

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import KINDS, SentenceEmbedding
 from bertzoo.heads.embedding import Pooling
@@ -60,8 +61,7 @@ class EmbeddingOptions:
 
     def __post_init__(self):
         SentenceEmbedding(pooling=self.pooling, projection=self.projection, sizes=self.sizes)  # checks the values
-        if not 0 < self.temperature < float("inf"):
-            raise ConfigError(f"temperature = {self.temperature} is not a positive number. Use 0.05, for example.")
+        check_range(self, "temperature", above=0, advice="Use 0.05, for example.")
         weights = (self.l2, self.directions, self.relations)
         if min(weights) < 0 or not 0 < sum(weights) < float("inf"):
             raise ConfigError(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
@@ -132,10 +133,7 @@ class Progressive(StrategyStages):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.lower_rate <= 1:
-            raise ConfigError(
-                f"lower_rate = {self.lower_rate} is not between 0 and 1. Use a factor in that range; 0 freezes layers."
-            )
+        check_range(self, "lower_rate", least=0, most=1, advice="Use a factor in that range; 0 freezes layers.")
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
         """Return [(1,), (2,), …]: each training stage compares one layer of the student with the teacher's."""

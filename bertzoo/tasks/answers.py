@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks.decision import softmax
 from bertzoo.tasks.windows import Window, Windows
@@ -30,9 +31,7 @@ class Decoding:
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "longest"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer. Use at least 1.")
+        check_range(self, "candidates", "longest", least=1, advice="Use 1 or more, so that an answer is left.")
         if not math.isfinite(self.threshold):
             raise ConfigError(f"threshold = {self.threshold} is not a finite number. Use a number such as 0.")
 

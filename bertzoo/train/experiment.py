@@ -10,6 +10,7 @@ import jax
 import optax
 from jax.extend import core
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.train import optim, sharding
@@ -42,9 +43,8 @@ class Stage:
     carry: Literal["moments", "all", "params"] = "moments"
 
     def __post_init__(self):
-        for name in ("steps", "batch_size", "max_length", "max_predictions", "accumulate"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
+        sizes = ("steps", "batch_size", "max_length", "max_predictions", "accumulate")
+        check_range(self, *sizes, least=1, advice="Use 1 or more.")
         if self.batch_size % self.microbatches:
             raise ConfigError(
                 f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}. Change one of them."
