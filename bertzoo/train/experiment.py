@@ -69,8 +69,7 @@ class Stage:
                     f"{shown} predicts up to {needed} of max_length={self.max_length} tokens, more than "
                     f"max_predictions={self.max_predictions}. {remedy}"
                 )
-        if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
-            raise ConfigError(f"learning_rate={self.learning_rate} is negative or not finite. Use 0 or more.")
+        check_range(self, "learning_rate", least=0, advice="Use 0 or more.")
         if self.steps * self.batch_size >= 2**31:
             raise ConfigError(
                 f"steps={self.steps} of batch_size={self.batch_size} exceed the limit of 2^31 rows in a stage. "

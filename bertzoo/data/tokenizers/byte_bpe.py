@@ -9,8 +9,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from bertzoo.core.config import check_range
 from bertzoo.core.documents import parse_json
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.errors import CorpusError
 from bertzoo.data.tokenizers.vocabulary import LibraryTokenizer, cut, vocabulary_file
 
 SPECIALS = {
@@ -33,10 +34,8 @@ class ByteBpe:
     vocab_size: int = 50368  # entries of a trained vocabulary, or the most entries of a loaded one
 
     def __post_init__(self) -> None:
-        if self.vocab_size < (least := len(SPECIALS) + len(_ALPHABET)):
-            raise ConfigError(
-                f"vocab_size = {self.vocab_size} is below {least}, the special tokens and the bytes. Use a larger one."
-            )
+        advice = "The special tokens and the bytes need as many entries. Use a larger vocab_size."
+        check_range(self, "vocab_size", least=len(SPECIALS) + len(_ALPHABET), advice=advice)
 
     @property
     def normalization(self) -> dict[str, bool]:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertzoo.core.errors import ConfigError, CorpusError, needs_extra
+from bertzoo.core.config import check_range
+from bertzoo.core.errors import CorpusError, needs_extra
 from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, cut, paragraphs, vocabulary_file
 
 SPECIALS = {
@@ -44,11 +45,8 @@ class SentencePiece:
     algorithm: Literal["unigram", "bpe"] = "unigram"  # kind of model to train
 
     def __post_init__(self) -> None:
-        if self.vocab_size < len(SPECIALS) + 1:
-            raise ConfigError(
-                f"vocab_size = {self.vocab_size} leaves no room for other tokens beside the {len(SPECIALS)} special "
-                "tokens. Use a larger vocab_size."
-            )
+        advice = f"The {len(SPECIALS)} special tokens leave no room for others. Use a larger vocab_size."
+        check_range(self, "vocab_size", above=len(SPECIALS), advice=advice)
 
     @property
     def normalization(self) -> dict[str, bool]:

@@ -9,7 +9,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from bertzoo.core.child import set_environment
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.config import check_range
+from bertzoo.core.errors import CorpusError
 from bertzoo.data.tokenizers.vocabulary import WORD, LibraryTokenizer, cut, vocabulary_file
 
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
@@ -30,11 +31,8 @@ class WordPiece:
     split_cjk: bool = True  # make each Chinese character a word
 
     def __post_init__(self) -> None:
-        if self.vocab_size < len(SPECIALS) + 1:
-            raise ConfigError(
-                f"vocab_size = {self.vocab_size} leaves no room for other tokens beside the {len(SPECIALS)} special "
-                "tokens. Use a larger vocab_size."
-            )
+        advice = f"The {len(SPECIALS)} special tokens leave no room for others. Use a larger vocab_size."
+        check_range(self, "vocab_size", above=len(SPECIALS), advice=advice)
 
     @property
     def normalization(self) -> dict[str, bool]:
