@@ -16,7 +16,7 @@ from typing import Literal
 
 from bertzoo.cli.embed import TextFlags, embedding_options, read_texts, vector_option
 from bertzoo.cli.support import json_field, say
-from bertzoo.core.errors import UserError, visible
+from bertzoo.core.errors import visible
 from bertzoo.core.options import option, reject
 
 
@@ -42,7 +42,7 @@ class SearchFlags(TextFlags, SearchAction):
     precision: Literal["float32", "int8", "binary"] | None = vector_option(
         "of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)", None
     )
-    top: int | None = option("texts for a query (default: 5)", None, group="output", metavar="K")
+    top: int | None = option("texts for a query (default: 5)", None, group="output", metavar="K", least=1)
     json: bool = json_field("print a JSON array for each query")
 
 
@@ -53,8 +53,6 @@ def main(options: SearchFlags) -> int:
     from bertzoo.train.step import keep_programs
 
     reject(options, ("top", "json") if options.what == "index" else ("precision", "size"), f"`search {options.what}`")
-    if options.top is not None and options.top < 1:
-        raise UserError(f"--top={options.top} is less than 1. Use 1 or more.")
     keep_programs()
     index = read_index(options.index) if options.what == "query" else None
     model = open_embedding_model(options.model, options.seed, options.batch_size, options.python)
