@@ -238,21 +238,19 @@ class RunOptions:
     workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PretrainOptions(RunOptions):
     """A pretraining run."""
 
-    _: KW_ONLY
     from_model: Location | None = model_field(
         "--from", f"start from {_MODEL}; a resumed run does not read MODEL again (default: random parameters)"
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PruneOptions(RunOptions):
     """A pruning run."""
 
-    _: KW_ONLY
     from_model: Location | None = model_field(
         "--from",
         f"the model that [model] describes, with the heads of [objective]: {_MODEL} (default: what the resumed run "
@@ -260,11 +258,10 @@ class PruneOptions(RunOptions):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransferOptions(RunOptions):
     """A student's run."""
 
-    _: KW_ONLY
     teacher: Location | None = model_field(
         "--teacher", f"the teacher: {_MODEL} (default: the recorded teacher of a resumed run, unless it is a URL)"
     )

@@ -45,9 +45,8 @@ class TextFlags(RunnableOptions):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EmbedFlags(TextFlags):
-    _: KW_ONLY
     output: str | None = option(
         "a .npy file for the vectors (default: print them)", None, group="output", metavar="NPY", short="-o"
     )
