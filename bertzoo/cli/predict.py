@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import PredictOptions, finetuned
-from bertzoo.cli.support import json_field, say, written
-from bertzoo.core.atomic import check_file
+from bertzoo.cli.support import json_field, say
+from bertzoo.core.atomic import check_file, write_bytes
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option, reject
 
@@ -138,8 +138,11 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     names = dict(zip(task.labels, task.class_names, strict=True)) if task else {}
     shown = (_shown(text, record, names) for text, record in zip(texts, predicted.records, strict=True))
     lines = predictions.FORMATS[suffix](predicted.records) if suffix else shown
-    with written(options.output) as file:
-        file.writelines(f"{line}\n" for line in lines)
+    text = "".join(f"{line}\n" for line in lines)
+    if options.output:
+        write_bytes(Path(options.output), text.encode())
+    else:
+        print(text, end="")
     return 0
 
 

@@ -1,18 +1,15 @@
-"""Flags, progress lines, output files and start-up that verbs share: all, those that train, those that run jobs."""
+"""Flags, progress lines and start-up that verbs share: all, those that train, those that run jobs."""
 
 import argparse
 import dataclasses
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from bertzoo.core import atomic
 from bertzoo.core import config as loader
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError, UserError
@@ -143,16 +140,6 @@ def tokenising() -> Callable[[int, int], None]:
             say(f"tokenising: {size / 1e6:,.1f} M characters of text read, {shards}")
 
     return show
-
-
-@contextmanager
-def written(name: str | None) -> Iterator[TextIO]:
-    """Yield standard output or, with a name, a file that appears only when it is complete."""
-    if not name:
-        yield sys.stdout
-        return
-    with atomic.replacing(Path(name)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        yield file
 
 
 _process = partial(option, group="several processes")
