@@ -251,7 +251,7 @@ def check_range(
     for name in names:
         value = getattr(config, name)
         if value is not None and not (least <= value <= most and above < value < below):
-            words = ["finite"] if math.isinf(value) else []
+            words = [] if math.isfinite(value) else ["finite"]
             words += [f"{word} {bound}" for word, bound in bounds.items() if math.isfinite(bound)]
             raise ConfigError(f"{name} = {value} is not {' and '.join(words)}. {advice}")
 
