@@ -221,16 +221,16 @@ class RowPlan:
     max_length: int
 
     @property
-    def warnings(self) -> list[str]:
-        """Warnings to the user: one if over 10 % of the rows for sentence order prediction hold a single sentence."""
+    def warning(self) -> str:
+        """A warning to the user if over 10 % of the rows for sentence order prediction hold one sentence, or ""."""
         share = float(np.mean(self.rows["fallback"])) if self.sentence == "sop" else 0.0
         if share <= 0.1:
-            return []
-        return [
+            return ""
+        return (
             f"{share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
             " second segment comes from a random document instead of their own. Use longer rows, join paragraphs into"
             " longer documents, or set --objective.sentence=none."
-        ]
+        )
 
 
 def plan_rows(

@@ -79,10 +79,9 @@ class RunBatches:
                 directory=self._plans,
             )
             self._by_length[split, max_length] = rows
-            for warning in rows.warnings if split == "train" else ():
-                if warning not in self._warned:
-                    self._warned.add(warning)
-                    _LOG.warning(warning)
+            if split == "train" and rows.warning and rows.warning not in self._warned:
+                self._warned.add(rows.warning)
+                _LOG.warning(rows.warning)
         return self._by_length[split, max_length]
 
     def stage(self, index: int, split: Split) -> Batches:
