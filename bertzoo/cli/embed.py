@@ -12,6 +12,7 @@ examples:
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -56,24 +57,22 @@ class EmbedFlags(TextFlags):
     cosines: bool = option("print the cosine of every two texts instead of vectors", False, group="output")
 
 
-def read_texts(options: Any) -> list[str]:
-    """Return the texts that the flags name; raises UserError if they name two sources."""
+def read_texts(texts: Sequence[str], file: str | None, column: str | None) -> list[str]:
+    """Return the texts that TEXT or --input and --text_a name; raises UserError if both do."""
     from bertzoo.tasks import readers
 
     form = readers.InputForm()
-    if options.input and options.text:
-        raise UserError(f"--input={options.input} and TEXT exclude each other, because each names the texts. Keep one.")
-    if options.text_a and not options.input:
+    if file and texts:
+        raise UserError(f"--input={file} and TEXT exclude each other, because each names the texts. Keep one.")
+    if column and not file:
         raise UserError("--text_a names a column of a table. Add --input=TABLE.")
-    if options.input and options.input.endswith(".txt"):
-        if options.text_a:
-            raise UserError(
-                f"--text_a={options.text_a} names a column, which --input={options.input} lacks. Leave it out."
-            )
-        return readers.read_lines(options.input)
-    if options.input:
-        return [example.text_a for example in readers.from_table(options.input, [options.text_a or "text"], form)]
-    examples = readers.from_texts(options.text, form) if options.text else readers.from_stdin(sys.stdin, form)
+    if file and file.endswith(".txt"):
+        if column:
+            raise UserError(f"--text_a={column} names a column, which --input={file} lacks. Leave it out.")
+        return readers.read_lines(file)
+    if file:
+        return [example.text_a for example in readers.from_table(file, [column or "text"], form)]
+    examples = readers.from_texts(texts, form) if texts else readers.from_stdin(sys.stdin, form)
     return [example.text_a for example in examples]
 
 
@@ -102,7 +101,7 @@ def main(options: EmbedFlags) -> int:
     if options.cosines and (options.output or options.precision != "float32"):
         raise UserError("--cosines prints cosines instead of vectors. Leave --output and --precision out.")
     keep_programs()
-    texts = read_texts(options)
+    texts = read_texts(options.text, options.input, options.text_a)
     if not texts:
         say("there are no texts")
         return 0

@@ -59,7 +59,8 @@ def main(options: SearchFlags) -> int:
     if index is not None:
         index.check_model(model)
     usual = DOCUMENT if index is None else QUERY
-    how, texts = embedding_options(options, model, *usual), read_texts(options)
+    how = embedding_options(options, model, *usual)
+    texts = read_texts(options.text, options.input, options.text_a)
     if index is None:
         description = build_index(model, texts, options.index, precision=options.precision or "int8", **how)
         say(f"Wrote {options.index}: {description['texts']:,} texts, {description['size']} dimensions.")
