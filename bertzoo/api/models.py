@@ -139,7 +139,6 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
         raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
     path, model = options.path, open_predictor(options)
     if not isinstance(model, BlankFiller):
-        reject(options, ("top",), f"{path}, which is a fine-tuned model")
         return Records(evaluate.predict_texts(model, texts, options.batch_size or 0))
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} fills blanks in single texts, but a text is {pairs[0]!r}. Pass texts, not pairs.")
@@ -164,6 +163,7 @@ def open_predictor(options: PredictOptions, more: Sequence[str] = ()) -> Any:
     if isinstance(model, BlankFiller):
         reject(options, ("batch_size", "aggregation", *more), f"{path}, which is a masked language model")
         return model
+    reject(options, ("top",), f"{path}, which is a fine-tuned model")
     return model.with_aggregation(options.aggregation) if options.aggregation else model
 
 

@@ -24,7 +24,7 @@ from bertzoo.api.options import PredictOptions, finetuned
 from bertzoo.cli.support import json_field, say
 from bertzoo.core.atomic import check_file, write_bytes
 from bertzoo.core.errors import UserError
-from bertzoo.core.options import option, reject
+from bertzoo.core.options import option
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
@@ -73,7 +73,6 @@ def main(options: PredictFlags) -> int:
     model = open_predictor(options, TASK_FLAGS)
     if isinstance(model, BlankFiller):
         return _fill(options, model)
-    reject(options, ("top",), f"{options.path}, which is a fine-tuned model")
     return predict(options, model, suffix)
 
 
