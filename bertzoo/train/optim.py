@@ -48,8 +48,7 @@ class Schedule:
                 f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share} both set the warm-up. Keep one."
             )
         check_range(self, "end_factor", least=0, most=1, advice="Use 0 to end at 0.")
-        if self.power <= 0:
-            raise ConfigError(f"power={self.power} is not positive. Use 1 for a linear decay.")
+        check_range(self, "power", above=0, advice="Use 1 for a linear decay.")
         if self.kind == "linear" and self.power != 1:
             raise ConfigError(f'kind="linear" and power={self.power} disagree. Set kind="polynomial".')
         if self.kind == "wsd":

@@ -73,7 +73,7 @@ def test_shipped_transfers_use_the_authors_rate_for_every_layer():
         ({"kind": "wsd", "decay_share": 0.5, "warmup_share": 0.6}, ("decay_share=0.5", "warmup_share=0.6")),
         ({"kind": "wsd", "decay_from": "warmup"}, ("wsd", "decay_from")),
         ({"kind": "wsd", "warmup": "least"}, ("wsd", 'warmup="least"')),
-        ({"kind": "polynomial", "power": 0.0}, ("power=0.0",)),
+        ({"kind": "polynomial", "power": 0.0}, ("power = 0.0",)),
     ],
 )
 def test_contradictions_name_their_fields(fields, named):
