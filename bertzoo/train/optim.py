@@ -182,7 +182,8 @@ class Muon(_Adaptive):
     def __post_init__(self):
         super().__post_init__()
         check_range(self, "momentum", least=0, below=1, advice="Use 0.95, as in the paper.")
-        check_range(self, "iterations", least=1, advice="Use 5, as in the paper.")
+        if self.iterations < 1:
+            raise ConfigError(f"iterations = {self.iterations} is not at least 1. Use 5, as in the paper.")
         check_range(self, "update_rms", above=0, advice="Use 0.2 to match AdamW.")
 
 
