@@ -14,6 +14,9 @@ from bertzoo.api.options import (
     config_files,
     output_folder,
 )
+from bertzoo.core import config as loader
+from bertzoo.core.errors import UserError
+from bertzoo.core.kinds import config_class, kind_of_files
 from bertzoo.core.options import reject, takes
 from bertzoo.core.tables import Record, Records, table
 from bertzoo.export.options import ExportOptions
@@ -129,7 +132,6 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
     - question answering: `answer`, `start` and `end`
     - masked language model: `blanks`, a list with a dict {token: probability} for each `[MASK]`
     """
-    from bertzoo.core.errors import UserError
     from bertzoo.finetuning import evaluate
     from bertzoo.runs.blanks import BlankFiller
 
@@ -137,7 +139,6 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
         raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
     path, model = options.path, open_predictor(options)
     if not isinstance(model, BlankFiller):
-        reject(options, ("top",), f"{path}, which is a fine-tuned model")
         return Records(evaluate.predict_texts(model, texts, options.batch_size or 0))
     if pairs := [text for text in texts if not isinstance(text, str)]:
         raise UserError(f"{path} fills blanks in single texts, but a text is {pairs[0]!r}. Pass texts, not pairs.")
@@ -162,6 +163,7 @@ def open_predictor(options: PredictOptions, more: Sequence[str] = ()) -> Any:
     if isinstance(model, BlankFiller):
         reject(options, ("batch_size", "aggregation", *more), f"{path}, which is a masked language model")
         return model
+    reject(options, ("top",), f"{path}, which is a fine-tuned model")
     return model.with_aggregation(options.aggregation) if options.aggregation else model
 
 
@@ -212,7 +214,6 @@ class TextEncoder:
         """
         import numpy as np
 
-        from bertzoo.core.errors import UserError
         from bertzoo.finetuning.embed import quantised, unit_vectors
 
         if prompt_name is not None and prompt is not None:
@@ -258,7 +259,6 @@ class TextEncoder:
         """
         import numpy as np
 
-        from bertzoo.core.errors import UserError
         from bertzoo.finetuning.embed import unit_vectors
 
         first, second = np.atleast_2d(first), np.atleast_2d(second)
@@ -279,8 +279,6 @@ def embed(
 
     seed, python: as in `evaluate`. options: those of `TextEncoder.encode`.
     """
-    from bertzoo.core.errors import UserError
-
     if isinstance(texts, str):
         raise UserError(f"texts is one text, {texts[:40]!r}. Give a list of texts.")
     return TextEncoder(path, seed=seed, python=python).encode(texts, **options)
@@ -319,8 +317,6 @@ def plan(options: PlanOptions) -> "RunPlan":
 
 def plan_run(options: PlanOptions) -> "RunPlan":
     """Estimate a run."""
-    from bertzoo.core import config as loader
-    from bertzoo.core.kinds import config_class, kind_of_files
     from bertzoo.planning import estimate
     from bertzoo.pruning.settings import Prune
     from bertzoo.runs.configs import Pretrain, Transfer
@@ -360,10 +356,8 @@ def benchmark(options: BenchmarkOptions) -> "BenchmarkResult":
 def run_benchmark(options: BenchmarkOptions) -> "BenchmarkResult":
     """Measure models."""
     from bertzoo.benchmarking.benchmark import benchmark
-    from bertzoo.core.config import as_options
-    from bertzoo.core.errors import UserError
 
     if isinstance(options.models, str | Path):
         raise UserError(f"models is one name, {str(options.models)!r}. Give a list of names.")
     names = [str(model) for model in options.models]
-    return benchmark(names, overrides=as_options(options.overrides), settings=options, parts=options.parts)
+    return benchmark(names, overrides=loader.as_options(options.overrides), settings=options, parts=options.parts)

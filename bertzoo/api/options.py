@@ -12,6 +12,7 @@ from typing import Any, Literal
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.core import config as loader
 from bertzoo.core import paths
+from bertzoo.core.atomic import check_folder
 from bertzoo.core.config import Overrides
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
@@ -22,6 +23,7 @@ Config = Any  # a name, a path, a sequence of these, or a config object
 Checkpoint = int | Literal["latest", "best"]
 PRETRAINED = "for a pretraining run"
 finetuned = partial(option, group="for a fine-tuned model or an exported file")
+_planning = partial(option, group="planning")
 _MODEL = (
     "a run, one of its checkpoints, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of "
     "these"
@@ -179,28 +181,22 @@ class PlanOptions:
 
     config: Config = config_field()
     _: KW_ONLY
-    topology: str = option(
-        "the TPU slice, such as v5e:16x16 or v6e-8; two: 2xv5e:16x16", group="planning", metavar="SLICE"
-    )
+    topology: str = _planning("the TPU slice, such as v5e:16x16 or v6e-8; two: 2xv5e:16x16", metavar="SLICE")
     overrides: Overrides | None = None
-    compile_steps: bool = option(
+    compile_steps: bool = _planning(
         "estimate without the TPU compiler",
         True,
-        group="planning",
         flag="--no-compile",
         python="whether to compile every stage's step if libtpu is installed; this takes minutes per stage",
     )
-    cache_dir: Location | None = option(
+    cache_dir: Location | None = _planning(
         "folder for the compiler's results, which later plans reuse (default: ~/.cache/bertzoo/plans)",
         None,
-        group="planning",
         metavar="DIR",
         flag="--cache",
         parse=lambda text: str(paths.on_disk(text, "--cache =", "Name a directory.")) if text else text,
     )
-    price: float | None = option(
-        "price of a chip-hour (default: print no cost)", None, group="planning", metavar="DOLLARS", least=0
-    )
+    price: float | None = _planning("price of a chip-hour (default: print no cost)", None, metavar="DOLLARS", least=0)
 
 
 def _check_corpus(what: str, name: Location) -> Location:
@@ -242,21 +238,19 @@ class RunOptions:
     workers: int = option("processes that tokenise; 0: one per core", 0, group="speed", metavar="N", least=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PretrainOptions(RunOptions):
     """A pretraining run."""
 
-    _: KW_ONLY
     from_model: Location | None = model_field(
         "--from", f"start from {_MODEL}; a resumed run does not read MODEL again (default: random parameters)"
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PruneOptions(RunOptions):
     """A pruning run."""
 
-    _: KW_ONLY
     from_model: Location | None = model_field(
         "--from",
         f"the model that [model] describes, with the heads of [objective]: {_MODEL} (default: what the resumed run "
@@ -264,11 +258,10 @@ class PruneOptions(RunOptions):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TransferOptions(RunOptions):
     """A student's run."""
 
-    _: KW_ONLY
     teacher: Location | None = model_field(
         "--teacher", f"the teacher: {_MODEL} (default: the recorded teacher of a resumed run, unless it is a URL)"
     )
@@ -317,8 +310,6 @@ def recipe_of(options: RunOptions | FinetuneOptions) -> Any:
 
 def config_files(config: Config) -> list[str | Path]:
     """Return `config` as a list; raises UserError unless it is a name, a file or a list of these."""
-    from bertzoo.core.errors import UserError
-
     files = [config] if isinstance(config, str | Path) else config if isinstance(config, Sequence) else None
     if files is None or not all(isinstance(file, str | Path) for file in files):
         raise UserError(
@@ -338,9 +329,6 @@ def execution(options: RunOptions) -> Any:
 
 def output_folder(name: Path | str) -> Path:
     """Return the folder of --output; raises UserError if it cannot be written."""
-    from bertzoo.core.atomic import check_folder
-    from bertzoo.core.errors import UserError
-
     folder = paths.on_disk(name, "--output", "Name a directory on this machine.")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output={folder} is a file. Name a directory.")

@@ -1,6 +1,7 @@
 """Functions that tokenise text and train: tokenize, pretrain, transfer, prune, finetune."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,9 +16,12 @@ from bertzoo.api.options import (
     execution,
     recipe_of,
 )
+from bertzoo.core import config as loader
 from bertzoo.core import tables
+from bertzoo.core.errors import UserError
 from bertzoo.core.options import takes
 from bertzoo.core.tables import Record
+from bertzoo.runs.kinds import PRETRAIN
 
 if TYPE_CHECKING:
     from bertzoo.data.corpus.manifest import Manifest
@@ -42,16 +46,22 @@ def write_corpus(options: TokenizeOptions, progress: Callable[[int, int], None] 
 
 
 def data_of(options: TokenizeOptions) -> "Data":
-    """Return the [data] settings of a corpus."""
-    from bertzoo.core.config import as_options
-    from bertzoo.data.settings import corpus_settings
+    """Return the [data] settings of a corpus.
 
-    overrides = as_options(options.overrides)
-    if not (files := config_files(options.config)):
-        return corpus_settings(str(options.source), overrides)
-    from bertzoo.runs.configs import Pretrain
+    Raises UserError for an option that sets data.source or does not affect a corpus.
+    """
+    from bertzoo.data.settings import CorpusConfig
 
-    return corpus_settings(str(options.source), overrides, files, Pretrain)
+    overrides, files = loader.as_options(options.overrides), config_files(options.config)
+    for key, value in overrides:
+        if key == "data.source":
+            raise UserError(
+                f"--data.source={value} does not apply: the source is {options.source}. Leave the option out."
+            )
+        if key.startswith(("data.packing", "data.masking")):
+            raise UserError(f"--{key} applies to training, not to the corpus. Give it to `bertzoo pretrain`.")
+    cls = PRETRAIN.config() if files else CorpusConfig
+    return replace(loader.load(cls, files, overrides).data, source=str(options.source))
 
 
 class Run(NamedTuple):

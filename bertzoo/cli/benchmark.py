@@ -13,42 +13,37 @@ examples:
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bertzoo.api.options import BenchmarkOptions
 from bertzoo.cli.support import json_field
-from bertzoo.core.atomic import check_file
+from bertzoo.core.atomic import check_file, write_json
 from bertzoo.core.config import as_options
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import flag_of, option, reject, set_options
 from bertzoo.runs.kinds import PRETRAIN
 
-_TABLE = "latency table"
+_table_option = partial(option, group="latency table")
 
 config = PRETRAIN.config  # what MODEL can name
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkFlags(BenchmarkOptions):
-    """The command's flags."""
-
-    table: Path | None = option(
+    table: Path | None = _table_option(
         "write the LiteRT latencies of encoders up to MODEL's size, for `bertzoo prune` with "
         'target.kind = "latency" (default: no table)',
         None,
-        group=_TABLE,
         metavar="FILE",
     )
-    dimensions: tuple[str, ...] | None = option(
+    dimensions: tuple[str, ...] | None = _table_option(
         "letters of the dimensions to vary, such as h,f for the width and the feed-forward size (default: every "
         "dimension that pruning can cut)",
         None,
-        group=_TABLE,
         metavar="A,B",
     )
-    steps: int | None = option(
-        "how many sizes of each dimension to measure (default: 4)", None, group=_TABLE, metavar="N"
-    )
+    steps: int | None = _table_option("how many sizes of each dimension to measure (default: 4)", None, metavar="N")
     json: bool = json_field()
 
 
@@ -73,7 +68,6 @@ def main(options: BenchmarkFlags) -> int:
 
 def _table(options: BenchmarkFlags, file: Path) -> int:
     from bertzoo.benchmarking import latency
-    from bertzoo.core import atomic
 
     for field in ("models", "threads", "lengths", "precisions"):
         if len(values := getattr(options, field) or ()) > 1:
@@ -84,7 +78,7 @@ def _table(options: BenchmarkFlags, file: Path) -> int:
     reject(options, ("parts",), "--table")
     name, steps = str(options.models[0]), latency.STEPS if options.steps is None else options.steps
     table = latency.measure_config(name, as_options(options.overrides), options, options.dimensions or (), steps)
-    atomic.write_json(file, table.document())
+    write_json(file, table.document())
     if options.json:
         print(json.dumps(table.document()))
         return 0

@@ -29,8 +29,6 @@ HEAD = ("step", "stage", "row", "parameters", "on disk", "held-out loss", "saved
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointsFlags:
-    """The command's flags."""
-
     run: str = option("the directory or gs:// URL of a run", metavar="RUN")
     _: dataclasses.KW_ONLY
     checkpoint: Checkpoint | None = checkpoint_field(

@@ -27,8 +27,6 @@ config = PRETRAIN.config  # for the hint of a mistyped option
 
 @dataclass(frozen=True)
 class ConfigFlags:
-    """The command's arguments."""
-
     config: Config = config_field()
     overrides: tuple[tuple[str, str], ...] = ()
 

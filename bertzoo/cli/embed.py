@@ -12,17 +12,20 @@ examples:
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.api.options import RunnableOptions
 from bertzoo.cli.support import say
-from bertzoo.core.atomic import check_file
+from bertzoo.core.atomic import check_file, replacing
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
 _MOST_COSINES = 1000  # texts whose cosines --cosines prints
+vector_option = partial(option, group="vectors")
 
 
 @dataclass(frozen=True)
@@ -34,25 +37,17 @@ class TextFlags(RunnableOptions):
     _: KW_ONLY
     input: str | None = option("texts in a TSV, CSV, JSONL, Parquet or .txt file (default: none)", None, metavar="FILE")
     text_a: str | None = option("the column of the texts (default: text)", None, metavar="COLUMN")
-    size: int = option("first dimensions to keep; 0: all", 0, group="vectors", metavar="N")
-    prompt: str | None = option(
-        "a prompt that the model records, such as query (default: its default prompt)",
-        None,
-        group="vectors",
-        metavar="NAME",
+    size: int = vector_option("first dimensions to keep; 0: all", 0, metavar="N")
+    prompt: str | None = vector_option(
+        "a prompt that the model records, such as query (default: its default prompt)", None, metavar="NAME"
     )
-    long: Literal["cut", "average"] = option(
-        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
-        "cut",
-        group="vectors",
+    long: Literal["cut", "average"] = vector_option(
+        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces", "cut"
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EmbedFlags(TextFlags):
-    """The command's flags."""
-
-    _: KW_ONLY
     output: str | None = option(
         "a .npy file for the vectors (default: print them)", None, group="output", metavar="NPY", short="-o"
     )
@@ -62,24 +57,22 @@ class EmbedFlags(TextFlags):
     cosines: bool = option("print the cosine of every two texts instead of vectors", False, group="output")
 
 
-def read_texts(options: Any) -> list[str]:
-    """Return the texts that the flags name; raises UserError if they name two sources."""
+def read_texts(texts: Sequence[str], file: str | None, column: str | None) -> list[str]:
+    """Return the texts that TEXT or --input and --text_a name; raises UserError if both do."""
     from bertzoo.tasks import readers
 
     form = readers.InputForm()
-    if options.input and options.text:
-        raise UserError(f"--input={options.input} and TEXT exclude each other, because each names the texts. Keep one.")
-    if options.text_a and not options.input:
+    if file and texts:
+        raise UserError(f"--input={file} and TEXT exclude each other, because each names the texts. Keep one.")
+    if column and not file:
         raise UserError("--text_a names a column of a table. Add --input=TABLE.")
-    if options.input and options.input.endswith(".txt"):
-        if options.text_a:
-            raise UserError(
-                f"--text_a={options.text_a} names a column, which --input={options.input} lacks. Leave it out."
-            )
-        return readers.read_lines(options.input)
-    if options.input:
-        return [example.text_a for example in readers.from_table(options.input, [options.text_a or "text"], form)]
-    examples = readers.from_texts(options.text, form) if options.text else readers.from_stdin(sys.stdin, form)
+    if file and file.endswith(".txt"):
+        if column:
+            raise UserError(f"--text_a={column} names a column, which --input={file} lacks. Leave it out.")
+        return readers.read_lines(file)
+    if file:
+        return [example.text_a for example in readers.from_table(file, [column or "text"], form)]
+    examples = readers.from_texts(texts, form) if texts else readers.from_stdin(sys.stdin, form)
     return [example.text_a for example in examples]
 
 
@@ -97,7 +90,6 @@ def main(options: EmbedFlags) -> int:
     """Write or print the vectors."""
     import numpy as np
 
-    from bertzoo.core import atomic
     from bertzoo.export.file_model import open_embedding_model
     from bertzoo.finetuning.embed import quantised, unit_vectors
     from bertzoo.train.step import keep_programs
@@ -109,7 +101,7 @@ def main(options: EmbedFlags) -> int:
     if options.cosines and (options.output or options.precision != "float32"):
         raise UserError("--cosines prints cosines instead of vectors. Leave --output and --precision out.")
     keep_programs()
-    texts = read_texts(options)
+    texts = read_texts(options.text, options.input, options.text_a)
     if not texts:
         say("there are no texts")
         return 0
@@ -142,7 +134,7 @@ def main(options: EmbedFlags) -> int:
     if not options.output:
         return 0
     vectors = np.concatenate(parts)
-    with atomic.replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
+    with replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
         np.save(file, vectors)
     say(f"Wrote {options.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
     return 0

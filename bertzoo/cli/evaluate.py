@@ -29,8 +29,6 @@ GATES = ("below_unigram", "hidden_below_unigram")  # the flag for each loss of M
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateFlags(EvaluateOptions):
-    """The command's flags."""
-
     below_unigram: float | None = option(
         "exit with 1 unless the MLM loss is this far below the unigram entropy of the text (default: no check)",
         None,

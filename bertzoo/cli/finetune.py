@@ -28,8 +28,6 @@ config = FINETUNE.config
 
 @dataclass(frozen=True)
 class FinetuneFlags(FinetuneOptions):
-    """The command's flags."""
-
     config: Config = config_field()
     _: KW_ONLY
     json: bool = json_field("print results.json instead of a summary")

@@ -30,8 +30,6 @@ def _layers(text: str) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class InspectFlags:
-    """The command's flags."""
-
     what: Literal["attention"] = option("attention: draw attention maps")
     model: str = option(
         "a run, a checkpoint, a model or Hugging Face directory, a TensorFlow 1 checkpoint, or a URL of one of these",

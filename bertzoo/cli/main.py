@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 from bertzoo.cli.start import VERBS, overview
 from bertzoo.cli.support import Parser, declare, read_options
 from bertzoo.core.config import paths_by_name, suggest
-from bertzoo.core.errors import Stopped, UserError, one_line
+from bertzoo.core.errors import Explained, Stopped, UserError, one_line
 from bertzoo.core.logs import shown
 from bertzoo.core.machine import keep_freed_memory
 from bertzoo.core.version import __version__
@@ -104,13 +104,15 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in argv:
             traceback.print_exc()
-        told = error if hasattr(error, "exit_code") else _explained(error)
-        print(f"bertzoo: {one_line(sentence(told))}", file=sys.stderr)
-        return getattr(told, "exit_code", 1)
+        explained = _explained(error)
+        print(f"bertzoo: {one_line(str(explained))}", file=sys.stderr)
+        return getattr(explained, "exit_code", 1)
 
 
 def _explained(error: Exception) -> Exception:
-    """Return a UserError for an error of the machine, the devices or a path; other errors stay as they are."""
+    """Return an error whose message is for the user: a UserError for one of the machine, the devices or a path."""
+    if hasattr(error, "exit_code"):
+        return error
     if "RESOURCE_EXHAUSTED" in str(error) or isinstance(error, MemoryError):
         return UserError(f"memory ran out: {str(error)[:200]}. Use fewer rows or shorter texts.")
     if str(error).startswith("Unable to initialize backend"):
@@ -119,19 +121,12 @@ def _explained(error: Exception) -> Exception:
         return UserError(f"{error.filename} cannot be used: {error.strerror}. Name another path.")
     if type(error) is ValueError and "null byte" in str(error):
         return UserError("a path in the options or the config holds a null byte. Remove the byte.")
-    return error
-
-
-def sentence(error: Exception) -> str:
-    """Return an error's message, without the traceback, as one line for the user."""
-    if hasattr(error, "exit_code"):
-        return str(error)
     if isinstance(error, OSError) and error.strerror:
         file = f"{error.filename}: " if error.filename else ""
-        return f"{file}{error.strerror}"
+        return Explained(f"{file}{error.strerror}")
     first = next(iter(str(error).splitlines()), "")  # JAX prints whole trees of parameters
     shown = textwrap.shorten(first, 300, placeholder=" …") if len(first) > 300 else first
-    return f"{type(error).__name__}: {shown} (a bug in bertzoo; --debug shows the traceback)"
+    return Explained(f"{type(error).__name__}: {shown} (a bug in bertzoo; --debug shows the traceback)")
 
 
 def run(argv: Sequence[str]) -> int:

@@ -27,8 +27,6 @@ HEAD = ("name", "encoder", "with_pooler", "pretraining", "GFLOPs", "activations"
 
 @dataclass(frozen=True)
 class ModelsFlags:
-    """The command's flags."""
-
     names: tuple[str, ...] = option("shipped configs or TOML files (default: all shipped)", (), metavar="CONFIG")
     _: KW_ONLY
     overrides: tuple[tuple[str, str], ...] = ()

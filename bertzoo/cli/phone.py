@@ -14,17 +14,18 @@ examples:
 import json
 import math
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option, reject
 
+_judge_option = partial(option, group="judge")
+
 
 @dataclass(frozen=True)
 class PhoneFlags:
-    """The command's flags."""
-
     action: Literal["pack", "judge"] = option("pack: write inputs for the phone; judge: check the phone's outputs")
     file: Path = option("the .tflite file", metavar="FILE")
     folder: Path = option("the folder of packed inputs; pack creates it", metavar="FOLDER")
@@ -33,15 +34,14 @@ class PhoneFlags:
     rows: int | None = option(
         "pack only the first N examples of the task (default: all)", None, group="pack", metavar="N", least=0
     )
-    limit: float | None = option(
+    limit: float | None = _judge_option(
         "largest error to allow, as a share of an output's largest value (default: depends on FILE's precision)",
         None,
-        group="judge",
         metavar="SHARE",
         least=0,
     )
-    float16: bool = option("use the limits for float16, in which GPUs and NNAPI compute", False, group="judge")
-    json: bool = option("print one JSON document on standard output", False, group="judge")
+    float16: bool = _judge_option("use the limits for float16, in which GPUs and NNAPI compute", False)
+    json: bool = _judge_option("print one JSON document on standard output", False)
 
 
 def main(options: PhoneFlags) -> int:

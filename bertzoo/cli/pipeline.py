@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support import JobFlags, run_list
+from bertzoo.cli.support import JobFlags, job_option, run_list
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -27,8 +27,6 @@ PASSES_ON = "Inputs of the pipeline, and options of the stages' commands. CONFIG
 
 @dataclass(frozen=True)
 class PipelineFlags(JobFlags):
-    """The command's flags."""
-
     pipeline: str = option("a TOML file or the name of a shipped pipeline", metavar="CONFIG")
     _: KW_ONLY
     training_dir: str | None = option(
@@ -38,12 +36,11 @@ class PipelineFlags(JobFlags):
         group="output",
         metavar="DIR|URL",
     )
-    only: tuple[str, ...] = option("stages to run (default: all)", (), group="jobs", metavar="A,B")
-    launch: Sequence[str] = option(
+    only: tuple[str, ...] = job_option("stages to run (default: all)", (), metavar="A,B")
+    launch: Sequence[str] = job_option(
         "words to put before every pretrain, transfer and prune command, to start the command elsewhere or several "
         "times, such as 'launch/local_multi.sh 2' (default: none)",
         (),
-        group="jobs",
         metavar="WORDS",
         parse=shlex.split,
     )

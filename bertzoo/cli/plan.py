@@ -25,8 +25,6 @@ config = PRETRAIN.config  # for the hint of a mistyped option
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFlags(PlanOptions):
-    """The command's flags."""
-
     json: bool = json_field()
 
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import PredictOptions, finetuned
-from bertzoo.cli.support import json_field, say, written
-from bertzoo.core.atomic import check_file
+from bertzoo.cli.support import json_field, say
+from bertzoo.core.atomic import check_file, write_bytes
 from bertzoo.core.errors import UserError
-from bertzoo.core.options import option, reject
+from bertzoo.core.options import option
 
 if TYPE_CHECKING:
     from bertzoo.finetuning.evaluate import TaskModel
@@ -36,8 +36,6 @@ TASK_FLAGS = ("task", "data_dir", "input", "text_a", "text_b", "split", "pair", 
 
 @dataclass(frozen=True)
 class PredictFlags(PredictOptions):
-    """The command's flags."""
-
     texts: tuple[str, ...] = option("the texts (default: lines of standard input)", (), metavar="TEXT")
     _: KW_ONLY
     task: str | None = finetuned("the task (default: the task that the model records)", None, metavar="NAME")
@@ -75,7 +73,6 @@ def main(options: PredictFlags) -> int:
     model = open_predictor(options, TASK_FLAGS)
     if isinstance(model, BlankFiller):
         return _fill(options, model)
-    reject(options, ("top",), f"{options.path}, which is a fine-tuned model")
     return predict(options, model, suffix)
 
 
@@ -140,8 +137,11 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     names = dict(zip(task.labels, task.class_names, strict=True)) if task else {}
     shown = (_shown(text, record, names) for text, record in zip(texts, predicted.records, strict=True))
     lines = predictions.FORMATS[suffix](predicted.records) if suffix else shown
-    with written(options.output) as file:
-        file.writelines(f"{line}\n" for line in lines)
+    text = "".join(f"{line}\n" for line in lines)
+    if options.output:
+        write_bytes(Path(options.output), text.encode())
+    else:
+        print(text, end="")
     return 0
 
 

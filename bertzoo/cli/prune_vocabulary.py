@@ -11,7 +11,6 @@ examples:
 """
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 from bertzoo.cli.embed import read_texts
 from bertzoo.core.options import option
@@ -20,9 +19,6 @@ from bertzoo.core.paths import on_disk
 
 @dataclass(frozen=True)
 class PruneVocabularyFlags:
-    """The command's flags."""
-
-    text: ClassVar[tuple[str, ...]] = ()  # for `read_texts`
     model: str = option("a run, a model directory or another project's model", metavar="MODEL")
     out: str = option("a new directory", group="output", metavar="OUT")
     _: KW_ONLY
@@ -38,7 +34,7 @@ def main(options: PruneVocabularyFlags) -> int:
     from bertzoo.runs import load_model
 
     out = on_disk(options.out, "OUT =", "Write a directory of this machine, and copy it.")
-    texts, model = read_texts(options), load_model.read_model(options.model)
+    texts, model = read_texts((), options.input, options.text_a), load_model.read_model(options.model)
     with atomic.new_directory(out) as folder:
         pruned = prune_vocabulary(model, texts, options.size)
         load_model.write_model(pruned, folder)

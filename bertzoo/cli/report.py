@@ -17,8 +17,6 @@ from bertzoo.core.options import option
 
 @dataclass(frozen=True)
 class ReportFlags:
-    """The command's argument."""
-
     run: str = option("the directory or gs:// URL of a run", metavar="RUN")
 
 

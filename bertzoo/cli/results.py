@@ -18,8 +18,6 @@ from bertzoo.core.options import option
 
 @dataclass(frozen=True)
 class ResultsFlags:
-    """The command's flags."""
-
     directories: tuple[str, ...] = option("a fine-tuning run or a directory of runs", metavar="DIR")
     _: KW_ONLY
     json: bool = json_field("print one JSON document")

@@ -20,8 +20,6 @@ PASSES_ON = "--NAME=VALUE, such as --run.save_every=100, is an option or a confi
 
 @dataclass(frozen=True)
 class ResumeFlags:
-    """The command's argument."""
-
     run: str = option("the directory or gs:// URL of a run", metavar="RUN")
     overrides: tuple[tuple[str, str], ...] = ()
 

@@ -24,8 +24,6 @@ from bertzoo.core.options import option
 
 @dataclass(frozen=True)
 class RunsFlags:
-    """The command's flags."""
-
     folder: str = option("a folder, or its gs:// URL", metavar="DIR")
     _: KW_ONLY
     stalled: float | None = option(

@@ -14,9 +14,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
-from bertzoo.cli.embed import TextFlags, embedding_options, read_texts
+from bertzoo.cli.embed import TextFlags, embedding_options, read_texts, vector_option
 from bertzoo.cli.support import json_field, say
-from bertzoo.core.errors import UserError, visible
+from bertzoo.core.errors import visible
 from bertzoo.core.options import option, reject
 
 
@@ -36,17 +36,13 @@ class SearchFlags(TextFlags, SearchAction):
     )
     _: KW_ONLY
     index: Path = option("the index", metavar="DIR")
-    long: Literal["cut", "average"] = option(
-        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces",
-        "average",
-        group="vectors",
+    long: Literal["cut", "average"] = vector_option(
+        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces", "average"
     )
-    precision: Literal["float32", "int8", "binary"] | None = option(
-        "of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)",
-        None,
-        group="vectors",
+    precision: Literal["float32", "int8", "binary"] | None = vector_option(
+        "of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)", None
     )
-    top: int | None = option("texts for a query (default: 5)", None, group="output", metavar="K")
+    top: int | None = option("texts for a query (default: 5)", None, group="output", metavar="K", least=1)
     json: bool = json_field("print a JSON array for each query")
 
 
@@ -57,15 +53,14 @@ def main(options: SearchFlags) -> int:
     from bertzoo.train.step import keep_programs
 
     reject(options, ("top", "json") if options.what == "index" else ("precision", "size"), f"`search {options.what}`")
-    if options.top is not None and options.top < 1:
-        raise UserError(f"--top={options.top} is less than 1. Use 1 or more.")
     keep_programs()
     index = read_index(options.index) if options.what == "query" else None
     model = open_embedding_model(options.model, options.seed, options.batch_size, options.python)
     if index is not None:
         index.check_model(model)
     usual = DOCUMENT if index is None else QUERY
-    how, texts = embedding_options(options, model, *usual), read_texts(options)
+    how = embedding_options(options, model, *usual)
+    texts = read_texts(options.text, options.input, options.text_a)
     if index is None:
         description = build_index(model, texts, options.index, precision=options.precision or "int8", **how)
         say(f"Wrote {options.index}: {description['texts']:,} texts, {description['size']} dimensions.")

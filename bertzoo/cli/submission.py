@@ -19,8 +19,6 @@ from bertzoo.core.options import option
 
 @dataclass(frozen=True)
 class SubmissionFlags:
-    """The command's flags."""
-
     output: str = option("the zip file to write", group="output", metavar="OUT.zip")
     runs: tuple[str, ...] = option("a fine-tuned model, one for each task", metavar="RUN")
     _: KW_ONLY

@@ -1,18 +1,16 @@
-"""Flags, progress lines, output files and start-up that verbs share: all, those that train, those that run jobs."""
+"""Flags, progress lines and start-up that verbs share: all, those that train, those that run jobs."""
 
 import argparse
 import dataclasses
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
-from bertzoo.core import atomic
+from bertzoo.core import config as loader
 from bertzoo.core.documents import parse_toml
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.options import Option, declared_options, option, parse_text
@@ -31,6 +29,7 @@ GROUPS = {  # descriptions of groups of options in a command's help
     "all three for every process, each with its own --distributed.process. All processes must see the same RUN."
 }
 INTERVAL = 10.0  # seconds between two progress lines
+job_option = partial(option, group="jobs")
 
 
 class Parser(argparse.ArgumentParser):
@@ -129,9 +128,8 @@ def json_field(text: str = "print one JSON document on standard output") -> Any:
     return option(text, False, group="output")
 
 
-@contextmanager
-def tokenising() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (shards done, characters of text read) that prints a line every 10 s."""
+def tokenising() -> Callable[[int, int], None]:
+    """Return a function of (shards done, characters of text read) that prints a line every 10 s from now on."""
     last = time.monotonic()
 
     def show(pieces: int, size: int) -> None:
@@ -141,17 +139,7 @@ def tokenising() -> Iterator[Callable[[int, int], None]]:
             shards = f"{pieces:,} shard{'' if pieces == 1 else 's'} done"
             say(f"tokenising: {size / 1e6:,.1f} M characters of text read, {shards}")
 
-    yield show
-
-
-@contextmanager
-def written(name: str | None) -> Iterator[TextIO]:
-    """Yield standard output or, with a name, a file that appears only when it is complete."""
-    if not name:
-        yield sys.stdout
-        return
-    with atomic.replacing(Path(name)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        yield file
+    return show
 
 
 _process = partial(option, group="several processes")
@@ -188,7 +176,6 @@ def train_to_end(options: Any, train: Callable[[Any, "Options"], str], late: boo
     late: whether to load the config only after the processes have connected, because the config may need a model.
     """
     from bertzoo.api.options import recipe_of
-    from bertzoo.core import config as loader
     from bertzoo.train import hosts
 
     recipe = None if late else recipe_of(options)
@@ -224,74 +211,59 @@ class JobFlags:
 
     run_dir: str = option("the directory of the list", group="output", metavar="RUN")
     overrides: tuple[tuple[str, str], ...] = ()
-    tasks: tuple[str, ...] = option(
-        "only these tasks, with the steps that they need (default: all)", (), group="jobs", metavar="A,B"
+    tasks: tuple[str, ...] = job_option(
+        "only these tasks, with the steps that they need (default: all)", (), metavar="A,B"
     )
-    processes: int | None = option(
+    processes: int | None = job_option(
         "fine-tunings that run at once (default: one per device; in Slurm's queue 32, of a study 4)",
         None,
-        group="jobs",
         metavar="N",
         least=1,
     )
-    executor: Literal["local", "slurm"] = option(
-        "where the jobs run: on this machine, or on nodes of a Slurm cluster", "local", group="jobs"
+    executor: Literal["local", "slurm"] = job_option(
+        "where the jobs run: on this machine, or on nodes of a Slurm cluster", "local"
     )
-    srun: tuple[str, ...] | None = option(
-        "for slurm: an option of srun, such as -pgpu; repeatable (default: none)",
-        None,
-        group="jobs",
-        metavar="OPTION",
-        repeat=True,
+    srun: tuple[str, ...] | None = job_option(
+        "for slurm: an option of srun, such as -pgpu; repeatable (default: none)", None, metavar="OPTION", repeat=True
     )
-    cores: int | None = option(
-        "cores of each job (default: an even share; on Slurm the cluster's)",
-        None,
-        group="jobs",
-        metavar="N",
-        least=1,
+    cores: int | None = job_option(
+        "cores of each job (default: an even share; on Slurm the cluster's)", None, metavar="N", least=1
     )
-    memory: float | None = option(
+    memory: float | None = job_option(
         "memory of each job, which waits for it (default: estimated; on Slurm the cluster's)",
         None,
-        group="jobs",
         metavar="GB",
         least=0.1,
     )
-    list: bool = option("print the commands of all jobs and run none", False, group="jobs")
-    dry_run: bool = option("check everything, print what each job costs, and run none", False, group="jobs")
+    list: bool = job_option("print the commands of all jobs and run none", False)
+    dry_run: bool = job_option("check everything, print what each job costs, and run none", False)
 
 
-class CommandLines:
-    """Parses the command lines of jobs."""
+def planned_runs(words: Sequence[str]) -> "list[PlannedRun]":
+    """Parse the command line of a job, and return its runs: one for each point of a sweep, else at most one.
 
-    def __call__(self, words: Sequence[str]) -> "list[PlannedRun]":
-        """Return the runs of a command line: one for each point of a sweep, else at most one.
+    Raises the command's UserError.
+    """
+    from bertzoo.api.options import recipe_of
+    from bertzoo.api.training import data_of
+    from bertzoo.cli import main as cli
+    from bertzoo.jobs.run import PlannedRun
 
-        Raises the command's UserError.
-        """
-        from bertzoo.api.options import recipe_of
-        from bertzoo.api.training import data_of
-        from bertzoo.cli import main as cli
-        from bertzoo.jobs.run import PlannedRun
+    verb, options = cli.parse(words)
+    if options is None:
+        raise UserError(f"--help does not apply to a job. Remove it. `bertzoo {words[0]} --help` lists the options.")
+    if words[0] == "sweep":
+        from bertzoo.jobs.record import JobRecord
 
-        verb, options = cli.parse(words)
-        if options is None:
-            raise UserError(
-                f"--help does not apply to a job. Remove it. `bertzoo {words[0]} --help` lists the options."
-            )
-        if words[0] == "sweep":
-            from bertzoo.jobs.record import JobRecord
-
-            points, *_ = verb.load(options)
-            record = JobRecord(options.run_dir, points)
-            return [run for point in points.jobs for run in self(record.words(point))]
-        if words[0] not in ("tokenize", "pretrain", "transfer", "prune", "finetune"):
-            return []
-        recipe: Any = data_of(options) if words[0] == "tokenize" else recipe_of(options)
-        task = verb.task_of(options, recipe) if words[0] == "finetune" else None
-        check = partial(verb.check_models, options, recipe) if hasattr(verb, "check_models") else None
-        return [PlannedRun(recipe=recipe, task=task, check_models=check)]
+        points, *_ = verb.load(options)
+        record = JobRecord(options.run_dir, points)
+        return [run for point in points.jobs for run in planned_runs(record.words(point))]
+    if words[0] not in ("tokenize", "pretrain", "transfer", "prune", "finetune"):
+        return []
+    recipe: Any = data_of(options) if words[0] == "tokenize" else recipe_of(options)
+    task = verb.task_of(options, recipe) if words[0] == "finetune" else None
+    check = partial(verb.check_models, options, recipe) if hasattr(verb, "check_models") else None
+    return [PlannedRun(recipe=recipe, task=task, check_models=check)]
 
 
 def run_list(
@@ -324,7 +296,7 @@ def run_list(
     if options.executor == "local":
         local.check_machine(options.processes, options.cores, options.memory)
     if options.dry_run:
-        checks = Checks(record, CommandLines())
+        checks = Checks(record, planned_runs)
         checks.prepare(jobs)
         print("\n".join(checks.lines(jobs)))
         return 0
@@ -338,7 +310,7 @@ def run_list(
     else:
         environments = local.device_environments(options.processes, options.cores)
         execution = Execution(environments=environments, launcher=launcher, cores=options.cores, memory=options.memory)
-    failed = run_jobs(record, jobs, CommandLines(), execution, chooser)
+    failed = run_jobs(record, jobs, planned_runs, execution, chooser)
     say(f"wrote {progress.table_file(record)}")
     if failed:
         count = record.list.count(len(record.list.jobs) if chooser else len(jobs))

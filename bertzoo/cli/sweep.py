@@ -14,10 +14,11 @@ examples:
 """
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bertzoo.cli.support import JobFlags, run_list, say
+from bertzoo.cli.support import JobFlags, job_option, run_list, say
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -29,48 +30,31 @@ PASSES_ON = (
     "Options and keys of `bertzoo finetune`, or of the base config's command. `bertzoo config finetune` prints every "
     "key and its value."
 )
+_search_option = partial(option, group="search")
 
 
 @dataclass(frozen=True)
 class SweepFlags(JobFlags):
-    """The command's flags."""
-
     sweep: str = option("a TOML file or the name of a shipped sweep", metavar="CONFIG")
     _: KW_ONLY
-    random: int = option(
-        "points per task, drawn at random from the grid (default: all)", 0, group="jobs", metavar="N", least=1
-    )
-    trials: int | None = option(
+    random: int = job_option("points per task, drawn at random from the grid (default: all)", 0, metavar="N", least=1)
+    trials: int | None = job_option(
         "points per task that Optuna chooses by the scores of earlier ones (default: no study)",
         None,
-        group="jobs",
         metavar="N",
         least=1,
     )
-    sampler: Literal["tpe", "random"] | None = option("for --trials: how it chooses (default: tpe)", None, group="jobs")
-    random_seed: int | None = option(
-        "seed with which --random or --trials draws points (default: 0)", None, group="jobs", metavar="S"
+    sampler: Literal["tpe", "random"] | None = job_option("for --trials: how it chooses (default: tpe)", None)
+    random_seed: int | None = job_option(
+        "seed with which --random or --trials draws points (default: 0)", None, metavar="S"
     )
-    halving: int | None = option(
-        "rungs: each trains the better half for twice the FLOPs (default: none)",
-        None,
-        group="search",
-        metavar="N",
-        least=1,
+    halving: int | None = _search_option(
+        "rungs: each trains the better half for twice the FLOPs (default: none)", None, metavar="N", least=1
     )
-    budget_ms: float | None = option(
-        "most milliseconds of a row in a model (default: no limit)",
-        None,
-        group="search",
-        metavar="MS",
-        least=0,
+    budget_ms: float | None = _search_option(
+        "most milliseconds of a row in a model (default: no limit)", None, metavar="MS", least=0
     )
-    table: Path | None = option(
-        "for --budget_ms: a latency table (default: measure)",
-        None,
-        group="search",
-        metavar="FILE",
-    )
+    table: Path | None = _search_option("for --budget_ms: a latency table (default: measure)", None, metavar="FILE")
 
 
 def load(options: SweepFlags) -> "tuple[JobList, Chooser | None]":

@@ -34,8 +34,6 @@ def config() -> type:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeFlags(TokenizeOptions):
-    """The command's flags."""
-
     json: bool = json_field("print the counts as one JSON document")
 
 
@@ -44,8 +42,7 @@ def main(options: TokenizeFlags) -> int:
     from bertzoo.api.training import write_corpus
 
     start = time.monotonic()
-    with tokenising() as progress:
-        manifest = write_corpus(options, progress)
+    manifest = write_corpus(options, tokenising())
     if options.json:
         counts = {name: split.counts for name, split in manifest.splits.items()}
         more = {name: manifest.raw[name] for name in ("dropped", "parts") if name in manifest.raw}

@@ -21,7 +21,7 @@ import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +97,16 @@ def _absolute_paths() -> str:
     return os.pathsep.join(dict.fromkeys([*inherited] if installed else [_HOME, *inherited]))
 
 
-@contextmanager
-def isolated_spawning() -> Iterator[None]:
+def isolated_spawning() -> AbstractContextManager[None]:
     """Return a context in which children of multiprocessing import nothing from the current directory."""
-    usual = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONSAFEPATH")}
-    os.environ |= {"PYTHONPATH": _absolute_paths(), "PYTHONSAFEPATH": "1"}
+    return set_environment(PYTHONPATH=_absolute_paths(), PYTHONSAFEPATH="1")
+
+
+@contextmanager
+def set_environment(**variables: str) -> Iterator[None]:
+    """Set environment variables in this context."""
+    usual = {name: os.environ.get(name) for name in variables}
+    os.environ |= variables
     try:
         yield
     finally:

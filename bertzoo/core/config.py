@@ -26,6 +26,7 @@ NONE = "none"
 _WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 _TYPES = {bool: "a boolean", int: "an integer", float: "a number", str: "text", list: "a list", dict: "a table"}
 _MISMATCH = object()
+T = TypeVar("T")
 
 
 @functools.cache  # resolving annotations takes most of the time of loading a config
@@ -93,11 +94,11 @@ def default(cls: type, base: Any, name: str) -> Any:
     return None if field.default is dataclasses.MISSING else field.default
 
 
-def build(cls: type, table: Mapping[str, Any], path: str = "", base: Any = None) -> Any:
-    """Return the instance of `cls` that a table describes; raises ConfigError naming the key.
+def from_dict(cls: type[T], table: Mapping[str, Any], path: str = "", base: Any = None) -> T:
+    """Return the config that a table, structured like its TOML file, describes; raises ConfigError naming the key.
 
-    base: instance whose values fill missing keys. `RETIRED` of a class has keys of earlier versions, with the values
-    with which they are ignored; None stands for any.
+    path: the table's place in the whole config. base: instance whose values fill missing keys. `RETIRED` of a class has
+    keys of earlier versions, with the values with which they are ignored; None stands for any.
     """
     values = {}
     for key, value in table.items():
@@ -129,7 +130,7 @@ def _value(tp: Any, value: Any, path: str, base: Any) -> Any:
     if types.NoneType in members(tp) and (value is None or value == NONE):
         return None
     if isinstance(value, Mapping) and tables(tp):
-        return build(member(tp, value, base, path), value, path, base)
+        return from_dict(member(tp, value, base, path), value, path, base)
     if (inner := item(tp)) is not None and isinstance(value, list | tuple):
         return tuple(_value(inner, v, f"{path}.{i}", None) for i, v in enumerate(value))
     for one in members(tp):
@@ -233,7 +234,28 @@ def divisors(size: int) -> list[int]:
     return sorted({*small, *(size // n for n in small)})
 
 
-T = TypeVar("T")
+def check_range(
+    config: Any,
+    *names: str,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+    advice: str,
+) -> None:
+    """Raise ConfigError, ending with `advice`, if a number among the fields `names` is infinite or outside its range.
+
+    A field that is None has no range.
+    """
+    bounds = {"at least": least, "above": above, "at most": most, "below": below}
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not (least <= value <= most and above < value < below):
+            words = [] if math.isfinite(value) else ["finite"]
+            words += [f"{word} {bound}" for word, bound in bounds.items() if math.isfinite(bound)]
+            raise ConfigError(f"{name} = {value} is not {' and '.join(words)}. {advice}")
+
+
 Overrides = Mapping[str, Any] | Sequence[tuple[str, str]]  # by dotted names: Python's values, or the command line's
 
 
@@ -310,7 +332,7 @@ def _overridden(
             raise ConfigError(f"--{key}={text}: {error}") from error
         sources.append((f"--{key}={text}", [key]))
     try:
-        return build(cls, table)
+        return from_dict(cls, table)
     except ConfigError as error:
         words = set(re.findall(r"\w+", str(error).partition(". ")[0]))
         named = [name for name, keys in sources if words & {key.split(".")[-1] for key in keys}]
@@ -319,11 +341,6 @@ def _overridden(
 
 def _is_kind(key: str) -> bool:
     return key.split(".")[-1] == "kind"
-
-
-def from_dict(cls: type[T], mapping: Mapping[str, Any]) -> T:
-    """Build a config from a mapping that is structured like its TOML file; raises ConfigError naming the key."""
-    return build(cls, mapping)
 
 
 def dump(config: Any) -> str:
@@ -473,7 +490,7 @@ def _indices(key: str, size: int, path: str) -> Iterable[int]:
 
 
 def _parse(tp: Any, text: str) -> Any:
-    """Parse an option's text for a field of type `tp`; returns invalid text unchanged, which `build` rejects."""
+    """Parse an option's text for a field of type `tp`; returns invalid text unchanged, which `from_dict` rejects."""
     if "\n" in text or str in members(tp) or text in literals(tp):
         return text
     try:

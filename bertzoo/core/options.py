@@ -136,13 +136,11 @@ def takes(
         @functools.wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> Result:
             unchecked = cls(*args, **options)
-            checked = {
-                name: each.check(name, value)
-                for name, each in declared.items()
-                if each.check and (value := getattr(unchecked, name)) is not None
-            }
+            checked = {}
             for name, each in declared.items():
                 value = getattr(unchecked, name)
+                if each.check and value is not None:
+                    checked[name] = each.check(name, value)
                 for number in value if isinstance(value, tuple | list) else (value,):
                     if each.least is not None and isinstance(number, int | float) and number < each.least:
                         raise UserError(f"{name} = {value} is not {each.least} or more. Use {each.least}, for example.")

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.rng import below, fold_arrays, uniform
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
@@ -34,15 +35,13 @@ class Masking:
     max_span: int = 0  # most words of an n-gram or span; 0: 3 for n-grams, 10 for spans, as in the papers
 
     def __post_init__(self) -> None:
-        if not 0 < self.share < 1:
-            raise ConfigError(f"share = {self.share} is not between 0 and 1. Use 0.15, as in BERT.")
+        check_range(self, "share", above=0, below=1, advice="Use 0.15, as in BERT.")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1 + 1e-9:
             raise ConfigError(
                 f"mask_share = {self.mask_share} and random_share = {self.random_share} must be 0 or more and add up "
                 "to at most 1. Use 0.8 and 0.1, as in BERT."
             )
-        if not 0 <= self.max_span <= 1000:
-            raise ConfigError(f"max_span = {self.max_span} is not between 0 and 1000. Use 0 for the papers' lengths.")
+        check_range(self, "max_span", least=0, most=1000, advice="Use 0 for the papers' lengths.")
         if self.max_span and _LONGEST[self.kind] == 1:
             others = ", ".join(kind for kind, words in _LONGEST.items() if words > 1)
             raise ConfigError(

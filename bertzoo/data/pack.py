@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from bertzoo.core import atomic
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.data.corpus.reader import Corpus, Split, SplitIndex
 from bertzoo.data.rng import SplitMix, fold
@@ -178,7 +179,8 @@ class SentencePacking:
     passes: int = 1  # how often every document is packed, each time with new randomness (BERT's dupe_factor)
 
     def __post_init__(self) -> None:
-        _check_packing(self.passes, short_share=self.short_share)
+        check_range(self, "short_share", least=0, most=1, advice="Use a share in that range.")
+        check_range(self, "passes", least=1, advice="Use 1 or more.")
 
     def shortest(self, sentence: Sentence) -> int:
         """Return the fewest tokens that a row can have: the special tokens and one token for each segment."""
@@ -195,7 +197,8 @@ class ElectraPacking:
     passes: int = 1  # how often every document is packed, each time with new randomness
 
     def __post_init__(self) -> None:
-        _check_packing(self.passes, single_share=self.single_share, short_share=self.short_share)
+        check_range(self, "single_share", "short_share", least=0, most=1, advice="Use a share in that range.")
+        check_range(self, "passes", least=1, advice="Use 1 or more.")
 
     def shortest(self, sentence: Sentence) -> int:
         """Return the fewest tokens that a row can have; raises ConfigError unless `sentence` is "none"."""
@@ -209,14 +212,6 @@ class ElectraPacking:
 Packing = SentencePacking | ElectraPacking
 
 
-def _check_packing(passes: int, **shares: float) -> None:
-    for name, share in shares.items():
-        if not 0 <= share <= 1:
-            raise ConfigError(f"{name} = {share} is not between 0 and 1. Use a share in that range.")
-    if passes < 1:
-        raise ConfigError(f"passes = {passes} is less than 1. Use 1 or more.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class RowPlan:
     """The plan of a split's rows."""
@@ -226,16 +221,16 @@ class RowPlan:
     max_length: int
 
     @property
-    def warnings(self) -> list[str]:
-        """Warnings to the user: one if over 10 % of the rows for sentence order prediction hold a single sentence."""
+    def warning(self) -> str:
+        """A warning to the user if over 10 % of the rows for sentence order prediction hold one sentence, or ""."""
         share = float(np.mean(self.rows["fallback"])) if self.sentence == "sop" else 0.0
         if share <= 0.1:
-            return []
-        return [
+            return ""
+        return (
             f"{share:.0%} of the rows of {self.max_length} tokens hold one sentence, so their"
             " second segment comes from a random document instead of their own. Use longer rows, join paragraphs into"
             " longer documents, or set --objective.sentence=none."
-        ]
+        )
 
 
 def plan_rows(

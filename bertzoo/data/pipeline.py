@@ -5,6 +5,7 @@ i // R. Every epoch has a pseudo-random permutation of the rows, and sample i is
 can resume at any step, any host can compute any rows of a batch, and a global shuffle needs no memory.
 """
 
+import glob
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from grain.experimental import index_shuffle
 
 from bertzoo.core.errors import ConfigError, CorpusError
 from bertzoo.core.paths import is_url
+from bertzoo.core.remote import RemoteFolder
 from bertzoo.data.corpus import remote
 from bertzoo.data.corpus.manifest import NAME, SETTINGS, differences
 from bertzoo.data.corpus.reader import Corpus, Split
@@ -26,6 +28,7 @@ from bertzoo.data.mask import LinearShare, Masking, mask
 from bertzoo.data.pack import RowPlan
 from bertzoo.data.rng import fold
 from bertzoo.data.settings import MIXTURE, Data
+from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.tokenizers.tokenizer import difference, label
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 
@@ -76,8 +79,10 @@ def check_tokenizer(corpus: Corpus, vocabulary: Tokenizer) -> None:
 
 def _open_existing(data: Data, vocabulary: Tokenizer | None) -> Corpus | None:
     """Return the corpus at `data.source`, or None if the source is text; raises ConfigError if settings differ."""
-    if data.source == MIXTURE or (corpus := _find_corpus(data.source)) is None:
+    if data.source == MIXTURE or not is_corpus(data.source):
         return None
+    url = is_url(data.source)
+    corpus = remote.open_remote_corpus(data.source) if url else Corpus.open(Path(data.source).expanduser())
     theirs = corpus.manifest.settings
     free = ["source", "text_field", "piece_bytes"]
     if not data.mixture and "mixture" in theirs:
@@ -97,28 +102,25 @@ def _open_existing(data: Data, vocabulary: Tokenizer | None) -> Corpus | None:
     return corpus
 
 
-def _find_corpus(name: str) -> Corpus | None:
-    if is_url(name):
-        return remote.open_remote_corpus(name) if remote.is_corpus(name) else None
-    source = Path(name).expanduser()
-    if (source / NAME).is_file():
-        return Corpus.open(source)
-    if (source / SETTINGS).is_file():
-        raise CorpusError(
-            f"{source} is an unfinished corpus without {NAME}. Repeat the `bertzoo tokenize` that started it."
-        )
-    return None
-
-
 def is_corpus(name: str) -> bool:
-    """Return whether a source names a tokenised corpus and not text."""
-    return remote.is_corpus(name) if is_url(name) else (Path(name).expanduser() / NAME).is_file()
+    """Return whether a source names a tokenised corpus and not text; raises CorpusError if the corpus is unfinished."""
+    if not is_url(name):
+        complete, begun = ((Path(name).expanduser() / file).is_file() for file in (NAME, SETTINGS))
+    elif "," in name or glob.has_magic(name) or SourceFile(name).is_text:
+        return False
+    else:
+        complete, begun = map(RemoteFolder.at(name).has_file, (NAME, SETTINGS))
+    if begun and not complete:
+        raise CorpusError(
+            f"{name} is an unfinished corpus without {NAME}. Repeat the `bertzoo tokenize` that started it."
+        )
+    return complete
 
 
 class Batches:
     """Builds batches from the rows of a RowPlan, with the arrays of `array_shapes`.
 
-    max_length: row length in tokens. max_predictions: most tokens to predict per row.
+    max_predictions: most tokens to predict per row.
     share: share of tokens to predict by training step; None, and held-out batches (`sequential`), take masking.share.
     """
 
@@ -129,14 +131,13 @@ class Batches:
         plan: RowPlan,
         masking: Masking,
         *,
-        max_length: int,
         max_predictions: int,
         seed: int,
         share: LinearShare | None = None,
     ):
         self._corpus, self._plan, self._masking, self._share = corpus, plan, masking, share
         self._split: Split = split
-        self._max_length, self._max_predictions, self._seed = max_length, max_predictions, seed
+        self._max_predictions, self._seed = max_predictions, seed
         self.rows = len(plan.rows)
 
     def batch(self, step: int, batch_size: int, rows: Rows | None = None) -> Batch:
@@ -190,7 +191,7 @@ class Batches:
     def _make(self, epochs: np.ndarray, records: np.ndarray, masking: Masking) -> Batch:
         rows = self._plan.rows[records]
         batch = mask(
-            assemble(self._corpus, self._split, rows, self._max_length),
+            assemble(self._corpus, self._split, rows, self._plan.max_length),
             masking,
             self._corpus.tokenizer,
             max_predictions=self._max_predictions,

@@ -3,13 +3,11 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from bertzoo.core import config
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.config import check_range
+from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
 from bertzoo.data.pack import Packing, SentencePacking
 from bertzoo.data.tokenizers.tokenizer import TokenizerConfig, WordPiece
@@ -31,11 +29,8 @@ class MixturePart:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight <= 1000:
-            raise ConfigError(
-                f"weight = {self.weight} of the source {self.source!r} is not above 0 and at most 1000. Use a number "
-                "in that range, or remove the source."
-            )
+        advice = f"Use a number in that range, or remove the source {self.source!r}."
+        check_range(self, "weight", above=0, most=1000, advice=advice)
         if self.source == MIXTURE:
             raise ConfigError(f"source = {MIXTURE!r} cannot be a part of a mixture. Name a source of text.")
 
@@ -66,18 +61,11 @@ class Data:
     masking: Masking = field(default_factory=Masking)  # which tokens are predicted
 
     def __post_init__(self) -> None:
-        if not 0 < self.heldout < 1:
-            raise ConfigError(
-                f"heldout = {self.heldout} is not between 0 and 1, so the training or the held-out part would have no "
-                "documents. Use a share such as 0.01."
-            )
+        advice = "The training and the held-out part both need documents. Use a share such as 0.01."
+        check_range(self, "heldout", above=0, below=1, advice=advice)
         if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z]+)?", self.language):
             raise ConfigError(f"language = {self.language!r} is not an ISO 639 code. Use a code such as 'en'.")
-        if self.minimum_tokens < 1 or self.piece_bytes < 1:
-            raise ConfigError(
-                f"minimum_tokens = {self.minimum_tokens} and piece_bytes = {self.piece_bytes} must both be 1 or "
-                "more. Use a larger value."
-            )
+        check_range(self, "minimum_tokens", "piece_bytes", least=1, advice="Use a larger value.")
         if self.source == MIXTURE and not self.mixture:
             raise ConfigError(f"source = {MIXTURE!r} has no parts. Give them as [[data.mixture]] tables.")
         for name, count in Counter(part.source for part in self.mixture).items():
@@ -97,19 +85,3 @@ class CorpusConfig:
     """The part of a pretraining config that determines a corpus."""
 
     data: Data = field(default_factory=Data)
-
-
-def corpus_settings(
-    source: str, overrides: Sequence[tuple[str, str]], files: Iterable[str | Path] = (), cls: type = CorpusConfig
-) -> Data:
-    """Return the [data] table for tokenising `source`, from config files of class `cls` and options (key, value).
-
-    Raises UserError for an option that sets data.source or does not affect a corpus.
-    """
-    for key, value in overrides:
-        if key == "data.source":
-            raise UserError(f"--data.source={value} does not apply: the source is {source}. Leave the option out.")
-        if key.startswith(("data.packing", "data.masking")):
-            raise UserError(f"--{key} applies to training, not to the corpus. Give it to `bertzoo pretrain`.")
-    loaded: Any = config.load(cls, files, overrides)
-    return replace(loaded.data, source=source)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads import KINDS, SentenceEmbedding
 from bertzoo.heads.embedding import Pooling
@@ -60,8 +61,7 @@ class EmbeddingOptions:
 
     def __post_init__(self):
         SentenceEmbedding(pooling=self.pooling, projection=self.projection, sizes=self.sizes)  # checks the values
-        if not 0 < self.temperature < float("inf"):
-            raise ConfigError(f"temperature = {self.temperature} is not a positive number. Use 0.05, for example.")
+        check_range(self, "temperature", above=0, advice="Use 0.05, for example.")
         weights = (self.l2, self.directions, self.relations)
         if min(weights) < 0 or not 0 < sum(weights) < float("inf"):
             raise ConfigError(
@@ -134,27 +134,19 @@ class Finetune:
             # squad.joint chooses heads with answer_options
             trained = [name for name, head in KINDS.items() if head().task_kind and not head().answer_options]
             raise ConfigError(f"head = {self.head!r} is trained on no task. Use task, {', '.join(trained)}.")
-        all_examples = "is negative. Set 0 to use all examples."
-        share = "is not at least 0 and below 1. Use a share in that range."
-        counts = ("seeds", "epochs", "batch_size", "accumulate", "buckets", "log_every")
-        rules = (
-            *((name, getattr(self, name) >= 1, "is less than 1. Use 1 or more.") for name in counts),
-            ("train_rows", self.train_rows >= 0, all_examples),
-            ("per_class", self.per_class >= 0, all_examples),
-            ("patience", self.patience >= 0, "is negative. Set 0 to train all epochs."),
-            ("min_precision", 0 < self.min_precision < 1, "is not above 0 and below 1. Use 0.95, for example."),
-            ("seeds", self.seeds <= 1000, "is above 1000. Use fewer seeds."),
-            ("seed", self.seed >= 0, "is negative. Use 0 or more."),
-            ("layer_decay", 0 < self.layer_decay <= 1, "is not above 0 and at most 1. Use 1 for no decay."),
-            ("alpha", 0 <= self.alpha <= 1, "is not a share between 0 and 1. Use 1 for no teacher."),
-            ("scale", 0 < self.scale < float("inf"), "is not a positive number. Use a number above 0."),
-            ("dropout", 0 <= self.dropout < 1, share),
-            ("encoder_dropout", self.encoder_dropout is None or 0 <= self.encoder_dropout < 1, share),
-            ("patience", not self.patience or self.select != "last", 'does not apply to select = "last". Remove it.'),
-        )
-        for name, fits, wrong in rules:
-            if not fits:
-                raise ConfigError(f"{name} = {getattr(self, name)} {wrong}")
+        counts = ("epochs", "batch_size", "accumulate", "buckets", "log_every")
+        check_range(self, *counts, least=1, advice="Use 1 or more.")
+        check_range(self, "seeds", least=1, most=1000, advice="Use a number in that range.")
+        check_range(self, "seed", least=0, advice="Use 0 or more.")
+        check_range(self, "train_rows", "per_class", least=0, advice="Set 0 to use all examples.")
+        check_range(self, "patience", least=0, advice="Set 0 to train all epochs.")
+        check_range(self, "min_precision", above=0, below=1, advice="Use 0.95, for example.")
+        check_range(self, "layer_decay", above=0, most=1, advice="Use 1 for no decay.")
+        check_range(self, "alpha", least=0, most=1, advice="Use 1 for no teacher.")
+        check_range(self, "scale", above=0, advice="Use a number above 0.")
+        check_range(self, "dropout", "encoder_dropout", least=0, below=1, advice="Use a share in that range.")
+        if self.patience and self.select == "last":
+            raise ConfigError(f'patience = {self.patience} does not apply to select = "last". Remove it.')
         if self.per_class and self.train_rows:
             raise ConfigError("per_class and train_rows both draw training examples. Remove one of them.")
         if isinstance(self.class_weights, tuple) and not all(

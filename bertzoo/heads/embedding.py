@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from flax import struct
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.heads.base import (
     FAR,
@@ -123,9 +124,7 @@ class SentenceEmbedding(HeadConfig):
     output: Output = "float32"
 
     def __post_init__(self):
-        for name in ("projection", "size"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} = {getattr(self, name)} is negative. Use 0 for none.")
+        check_range(self, "projection", "size", least=0, advice="Use 0 for none.")
         if self.pooler and self.pooling != "first":
             raise ConfigError(f"pooler = true needs pooling = 'first', not {self.pooling!r}. Remove pooler.")
         if self.activation != "identity" and not self.projection:

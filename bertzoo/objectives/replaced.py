@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bertzoo.core.errors import ConfigError
+from bertzoo.core.config import check_range
 from bertzoo.heads.base import HeadObjective, apply_model
 from bertzoo.models import Compute, Model, ReplacedDetection, replaced_detection
 from bertzoo.nn import content_seeds, row_seeds, sample
@@ -27,13 +27,8 @@ class Replaced:
     temperature: float = 1.0  # temperature of the softmax that replacements are drawn from
 
     def __post_init__(self):
-        for name in ("generator_width", "weight", "temperature"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(
-                    f"{name} = {getattr(self, name)} is not a finite number above 0. Use a positive number."
-                )
-        if self.generator_width > 10:
-            raise ConfigError(f"generator_width = {self.generator_width} is above 10. Use 1 or less, as ELECTRA does.")
+        check_range(self, "weight", "temperature", above=0, advice="Use a positive number.")
+        check_range(self, "generator_width", above=0, most=10, advice="Use 1 or less, as ELECTRA does.")
 
     def build(self, model: Model, compute: Compute) -> "ReplacedObjective":
         return ReplacedObjective(

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, Model, Pretraining, pretraining
 from bertzoo.models.partial import LayerOutput, layer_outputs, stack
@@ -117,15 +118,8 @@ class Knowledge:
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # number format of the teacher
 
     def __post_init__(self):
-        for name in DISCREPANCIES:
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(
-                    f"{name} = {getattr(self, name)} is not a finite number of 0 or more. Use 0 to leave this loss out."
-                )
-        if not 0 <= self.ground_truth <= 1:
-            raise ConfigError(
-                f"ground_truth = {self.ground_truth} is not a share between 0 and 1. Use 1 for no distillation."
-            )
+        check_range(self, *DISCREPANCIES, least=0, advice="Use 0 to leave this loss out.")
+        check_range(self, "ground_truth", least=0, most=1, advice="Use 1 for no distillation.")
 
     @property
     def weights(self) -> dict[str, float]:

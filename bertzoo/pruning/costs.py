@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.heads import NoHead
 from bertzoo.models import Compute
@@ -119,10 +120,8 @@ class _Budget:
             raise ConfigError(
                 f"a budget is either a count or a share of the unpruned model, but {both}. Set count or share."
             )
-        if self.count is not None and not 0 < self.count < float("inf"):
-            raise ConfigError(f"count = {self.count} is not a finite number above 0. Use a positive, finite number.")
-        if self.share is not None and not 0 < self.share < 1:
-            raise ConfigError(f"share = {self.share} is not a share between 0 and 1. Use a share such as 0.6.")
+        check_range(self, "count", above=0, advice="Use a positive, finite number.")
+        check_range(self, "share", above=0, below=1, advice="Use a share such as 0.6.")
 
     def amount(self, whole: float) -> float:
         """Return the budget of a model whose unpruned cost is `whole`."""

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Model
 from bertzoo.objectives import Replaced
@@ -33,9 +34,7 @@ class Multiples:
     v: int = 1  # the size of a head's values
 
     def __post_init__(self):
-        for letter in LETTERS:
-            if getattr(self, letter) < 1:
-                raise ConfigError(f"{letter} = {getattr(self, letter)} is less than 1. Use 1 to allow every size.")
+        check_range(self, *LETTERS, least=1, advice="Use 1 to allow every size.")
 
     @property
     def above_one(self) -> dict[str, int]:
@@ -67,8 +66,7 @@ class Cut:
     multiples: Multiples = field(default_factory=Multiples)  # numbers that divide the sizes after a cut
 
     def __post_init__(self):
-        if not 1 <= self.iterations <= 1000:
-            raise ConfigError(f"iterations = {self.iterations} is not between 1 and 1000. Use a number in that range.")
+        check_range(self, "iterations", least=1, most=1000, advice="Use a number in that range.")
         if self.choice == "uniform" and self.multiples.above_one:
             raise ConfigError(
                 'choice = "uniform" shrinks all layers by one factor and ignores multiples. Remove [cut.multiples], or '

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.settings import Data
 from bertzoo.models import Compute, Model
@@ -58,8 +59,7 @@ class Pretrain(TrainingConfig):
 
 def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> None:
     """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each training stage."""
-    if not 0 <= recipe.seed < 2**63:
-        raise ConfigError(f"seed = {recipe.seed} is not between 0 and 2^63 - 1. Use a number in that range.")
+    check_range(recipe, "seed", least=0, below=2**63, advice="Use a number in that range.")
     experiment.validate(recipe.stages, recipe.where)
     if recipe.run.profile_start > (steps := experiment.total_steps(recipe.stages)):
         raise ConfigError(
@@ -132,10 +132,7 @@ class Progressive(StrategyStages):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.lower_rate <= 1:
-            raise ConfigError(
-                f"lower_rate = {self.lower_rate} is not between 0 and 1. Use a factor in that range; 0 freezes layers."
-            )
+        check_range(self, "lower_rate", least=0, most=1, advice="Use a factor in that range; 0 freezes layers.")
 
     def layer_groups(self, layers: int) -> list[tuple[int, ...]]:
         """Return [(1,), (2,), …]: each training stage compares one layer of the student with the teacher's."""

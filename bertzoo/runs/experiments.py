@@ -79,10 +79,9 @@ class RunBatches:
                 directory=self._plans,
             )
             self._by_length[split, max_length] = rows
-            for warning in rows.warnings if split == "train" else ():
-                if warning not in self._warned:
-                    self._warned.add(warning)
-                    _LOG.warning(warning)
+            if split == "train" and rows.warning and rows.warning not in self._warned:
+                self._warned.add(rows.warning)
+                _LOG.warning(rows.warning)
         return self._by_length[split, max_length]
 
     def stage(self, index: int, split: Split) -> Batches:
@@ -94,7 +93,6 @@ class RunBatches:
             split,
             self.plan(split, stage.max_length),
             self.recipe.data.masking,
-            max_length=stage.max_length,
             max_predictions=stage.max_predictions,
             seed=fold(self.recipe.seed, self._first + index),
             share=LinearShare(shares[0], shares[1], stage.steps) if shares else None,

@@ -30,7 +30,7 @@ from bertzoo.core.kinds import CONFIG, kind_of, kind_of_run
 from bertzoo.core.paths import Location, is_url, location, missing_model
 from bertzoo.core.remote import RemoteFolder, check_room, mirror
 from bertzoo.core.version import __version__
-from bertzoo.data.corpus.reader import unigram_entropy
+from bertzoo.data.corpus.reader import unigram_losses
 from bertzoo.data.tokenizers import tokenizer as saved
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.heads import Head, MaskedLanguageModel, NoHead, ReplacedTokens, parameter_shapes
@@ -223,14 +223,12 @@ def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None
     step, totals = make_eval_step(loaded.objective), Totals()
     for batch in batches.heldout(index, rows, 1):
         totals.add(step(loaded.params, None, jax.tree.map(jax.numpy.asarray, batch)))
-    unigram = unigram_entropy(text)
     return {
         "step": loaded.step,
         "rows": rows,
         "max_length": stages[index].max_length,
         **totals.means(),
-        "unigram_entropy": unigram.entropy,
-        "unigram_cross_entropy": unigram.cross_entropy,
+        **unigram_losses(text),
     }
 
 

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from bertzoo.core.logs import LOGGER
 from bertzoo.core.paths import Location, is_url, resolve_name
 from bertzoo.data import pipeline
 from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.corpus.tokenize import Progress
 from bertzoo.data.tokenizers.vocabulary import UNKNOWN_ERROR, Tokenizer, check_unknown, describe_unknown
 from bertzoo.models import Compute
 from bertzoo.runs import load_model
@@ -43,13 +43,13 @@ class Options:
     """Execution options, which do not change a run's result.
 
     corpus: path or URL of a resumed run's corpus, if it has moved. workers: processes that tokenise; 0: one per core.
-    progress: returns the context manager in which the run tokenises. If the manager yields a function, it is called
-    with the progress so far: (finished groups of documents, characters of text read).
+    progress: called before the run tokenises. If it returns a function, that is called with the progress so far:
+    (finished groups of documents, characters of text read).
     """
 
     corpus: str | None = None
     workers: int = 0
-    progress: Callable[[], AbstractContextManager[Callable[[int, int], None] | None]] = contextlib.nullcontext
+    progress: Callable[[], Progress | None] = lambda: None
 
 
 def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
@@ -190,10 +190,9 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             if vocabulary is not None:
                 pipeline.check_tokenizer(corpus, vocabulary)
             return corpus
-        with options.progress() as progress:
-            corpus = pipeline.open_corpus(
-                recipe.data, run.corpus, workers=options.workers, progress=progress, vocabulary=vocabulary
-            )
+        corpus = pipeline.open_corpus(
+            recipe.data, run.corpus, workers=options.workers, progress=options.progress(), vocabulary=vocabulary
+        )
         if begun:
             run.check_corpus(corpus.address, corpus.hash)
         return corpus

@@ -1,13 +1,13 @@
 """Choose answers from start and end scores in paragraph windows, as BERT (§4.2, §4.3, run_squad.py) and ELECTRA do."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.config import check_range
+from bertzoo.core.errors import UserError
 from bertzoo.tasks.decision import softmax
 from bertzoo.tasks.windows import Window, Windows
 
@@ -30,11 +30,8 @@ class Decoding:
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("candidates", "longest"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} leaves no answer. Use at least 1.")
-        if not math.isfinite(self.threshold):
-            raise ConfigError(f"threshold = {self.threshold} is not a finite number. Use a number such as 0.")
+        check_range(self, "candidates", "longest", least=1, advice="Use 1 or more, so that an answer is left.")
+        check_range(self, "threshold", advice="Use a number such as 0.")
 
 
 class Candidate(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bertzoo.core.config import plain
+from bertzoo.core.config import check_range, plain
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.tasks import entities, fields, readers
@@ -55,8 +55,7 @@ class HeadColumns:
     aggregation: Aggregation = "first"  # the tokens that give a word its tag (entities)
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight < float("inf"):
-            raise ConfigError(f"weight = {self.weight} is not a positive number. Use 1, or remove the head.")
+        check_range(self, "weight", above=0, advice="Use 1, or remove the head.")
         self.apply(CustomFiles())
 
     def apply(self, own: "CustomFiles") -> "CustomFiles":

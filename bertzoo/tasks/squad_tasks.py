@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.core import atomic
-from bertzoo.core.errors import ConfigError, UserError
+from bertzoo.core.config import check_range
+from bertzoo.core.errors import UserError
 from bertzoo.tasks import squad
 from bertzoo.tasks.answers import Answered, Decoding
 from bertzoo.tasks.squad import Question
@@ -42,8 +43,7 @@ class SquadOptions:
     threshold: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.heldout < 1:
-            raise ConfigError(f"heldout = {self.heldout} is not a share. Use at least 0 and below 1.")
+        check_range(self, "heldout", least=0, below=1, advice="Use a share in that range.")
 
     def windowing(self, max_length: int) -> Windowing:
         """Return a Windowing with these options; raises ConfigError if one is below 1 or `max_length` is too small."""

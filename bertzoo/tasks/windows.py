@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.data.tokenizers.tokenizer import Tokenizer
 from bertzoo.tasks.rows import Rows, Slot, join_rows, padded
@@ -97,9 +98,7 @@ class Windowing:
     max_question: int = 64  # maximum number of tokens of a question; further tokens are dropped
 
     def __post_init__(self) -> None:
-        for name in ("stride", "max_question"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} is less than 1. Use 1 or more.")
+        check_range(self, "stride", "max_question", least=1, advice="Use 1 or more.")
         if self.max_length < self.max_question + 4:
             raise ConfigError(
                 f"max_length = {self.max_length} leaves no room for the paragraph beside max_question = "

@@ -10,6 +10,7 @@ import jax
 import optax
 from jax.extend import core
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.flops import matmul_flops
 from bertzoo.train import optim, sharding
@@ -42,9 +43,8 @@ class Stage:
     carry: Literal["moments", "all", "params"] = "moments"
 
     def __post_init__(self):
-        for name in ("steps", "batch_size", "max_length", "max_predictions", "accumulate"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
+        sizes = ("steps", "batch_size", "max_length", "max_predictions", "accumulate")
+        check_range(self, *sizes, least=1, advice="Use 1 or more.")
         if self.batch_size % self.microbatches:
             raise ConfigError(
                 f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}. Change one of them."
@@ -69,8 +69,7 @@ class Stage:
                     f"{shown} predicts up to {needed} of max_length={self.max_length} tokens, more than "
                     f"max_predictions={self.max_predictions}. {remedy}"
                 )
-        if self.learning_rate is not None and not 0 <= self.learning_rate < float("inf"):
-            raise ConfigError(f"learning_rate={self.learning_rate} is negative or not finite. Use 0 or more.")
+        check_range(self, "learning_rate", least=0, advice="Use 0 or more.")
         if self.steps * self.batch_size >= 2**31:
             raise ConfigError(
                 f"steps={self.steps} of batch_size={self.batch_size} exceed the limit of 2^31 rows in a stage. "

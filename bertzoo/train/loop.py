@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import CheckpointError, ConfigError, NonFinite, Stopped
 from bertzoo.train import optim
 from bertzoo.train import state as states
@@ -46,12 +47,9 @@ class RunSettings:
     trackers: tuple[Literal["wandb", "mlflow", "trackio"], ...] = ()  # experiment trackers that get the metrics too
 
     def __post_init__(self):
-        for name in ("log_every", "evaluate_rows", "keep_last"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} is less than 1. Use 1 or more.")
-        for name in ("evaluate_every", "save_every", "keep_best", "profile_start", "profile_steps"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}={getattr(self, name)} is negative. Use 0 to disable it.")
+        check_range(self, "log_every", "evaluate_rows", "keep_last", least=1, advice="Use 1 or more.")
+        optional = ("evaluate_every", "save_every", "keep_best", "profile_start", "profile_steps")
+        check_range(self, *optional, least=0, advice="Use 0 to disable it.")
         if bool(self.profile_start) != bool(self.profile_steps):
             raise ConfigError(
                 f"profile_start={self.profile_start} and profile_steps={self.profile_steps} trace nothing. Set both, "

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bertzoo.core.config import check_range
 from bertzoo.core.errors import ConfigError
 from bertzoo.nn.parameter import Matrix
 from bertzoo.train.state import name_of
@@ -40,18 +41,14 @@ class Schedule:
     decay_share: float | None = None  # share of the steps, at the end, in which wsd decays; "none": 0.2
 
     def __post_init__(self):
-        if self.warmup_steps < 0:
-            raise ConfigError(f"warmup_steps={self.warmup_steps} is negative. Use 0 for no warm-up.")
-        if not 0 <= self.warmup_share <= 1:
-            raise ConfigError(f"warmup_share={self.warmup_share} is not between 0 and 1. Use a share such as 0.01.")
+        check_range(self, "warmup_steps", least=0, advice="Use 0 for no warm-up.")
+        check_range(self, "warmup_share", least=0, most=1, advice="Use a share such as 0.01.")
         if self.warmup_steps and self.warmup_share:
             raise ConfigError(
                 f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share} both set the warm-up. Keep one."
             )
-        if not 0 <= self.end_factor <= 1:
-            raise ConfigError(f"end_factor={self.end_factor} is not between 0 and 1. Use 0 to end at 0.")
-        if self.power <= 0:
-            raise ConfigError(f"power={self.power} is not positive. Use 1 for a linear decay.")
+        check_range(self, "end_factor", least=0, most=1, advice="Use 0 to end at 0.")
+        check_range(self, "power", above=0, advice="Use 1 for a linear decay.")
         if self.kind == "linear" and self.power != 1:
             raise ConfigError(f'kind="linear" and power={self.power} disagree. Set kind="polynomial".')
         if self.kind == "wsd":
@@ -126,13 +123,8 @@ class _Adaptive:
 
     def __post_init__(self):
         for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)} is not in [0, 1). Use {getattr(_Adaptive, name)}, the default."
-                )
-        for name in ("learning_rate", "epsilon", "weight_decay", "clip_norm"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name}={getattr(self, name)} is negative or not finite. Use 0 or more.")
+            check_range(self, name, least=0, below=1, advice=f"Use {getattr(_Adaptive, name)}, the default.")
+        check_range(self, "learning_rate", "epsilon", "weight_decay", "clip_norm", least=0, advice="Use 0 or more.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,12 +181,10 @@ class Muon(_Adaptive):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(f"momentum={self.momentum} is not in [0, 1). Use 0.95, as in the paper.")
+        check_range(self, "momentum", least=0, below=1, advice="Use 0.95, as in the paper.")
         if self.iterations < 1:
-            raise ConfigError(f"iterations={self.iterations} is less than 1. Use 5, as in the paper.")
-        if not 0 < self.update_rms < float("inf"):
-            raise ConfigError(f"update_rms={self.update_rms} is not a positive number. Use 0.2 to match AdamW.")
+            raise ConfigError(f"iterations = {self.iterations} is not at least 1. Use 5, as in the paper.")
+        check_range(self, "update_rms", above=0, advice="Use 0.2 to match AdamW.")
 
 
 Optimizer = Lamb | AdamW | BertAdam | Muon

@@ -415,9 +415,9 @@ def test_every_shipped_config_prints_as_toml_that_loads_again(tmp_path: Path, ca
 def test_progress_of_tokenising_is_one_line_in_an_interval(capsys, monkeypatch):
     clock = iter([0.0, 1.0, 11.0, 11.0, 12.0])
     monkeypatch.setattr(support, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
-    with support.tokenising() as show:
-        for pieces in range(3):
-            show(pieces, 2_500_000 * pieces)
+    show = support.tokenising()
+    for pieces in range(3):
+        show(pieces, 2_500_000 * pieces)
     shown = capsys.readouterr().err
     assert mentions(shown, "2.5 M", "1 shard") and shown.count("\n") == 1
 

@@ -130,7 +130,7 @@ def test_rows_depend_on_seed_pass_and_document_alone(corpus, tmp_path):
 def test_batches_have_types_and_no_sentence_label(corpus, tmp_path):
     rows = made(corpus, tmp_path)
     masking = Masking(mask_share=0.85, random_share=0.0)
-    batches = Batches(corpus, "train", rows, masking, max_length=64, max_predictions=9, seed=0)
+    batches = Batches(corpus, "train", rows, masking, max_predictions=9, seed=0)
     batch = batches.batch(0, 256)
     assert "sentence_label" not in batch
     assert 0.5 < batch["token_type_ids"].max(1).mean() < 1

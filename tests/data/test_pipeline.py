@@ -27,7 +27,7 @@ def make(corpus, tmp_path_factory):
         rows = plan_rows(
             corpus, split, SentencePacking(), sentence=sentence, max_length=LENGTH, seed=0, directory=cache
         )
-        options = {"max_length": LENGTH, "max_predictions": PREDICTIONS, "seed": seed, **changes}
+        options = {"max_predictions": PREDICTIONS, "seed": seed, **changes}
         return Batches(corpus, split, rows, Masking(), **options)
 
     return _make

@@ -10,6 +10,7 @@ from bertzoo.cli.main import main
 from bertzoo.core import paths
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.corpus import remote, tokenize
+from bertzoo.data.pipeline import is_corpus
 
 URL = "memory://bucket/corpus"
 
@@ -93,12 +94,12 @@ def test_an_interrupted_upload_resumes(bucket, data, written, monkeypatch):
             send(data)
     assert "manifest.json" not in held(bucket)
     with pytest.raises(CorpusError, match=mentioning("manifest.json")):
-        remote.is_corpus(URL)
+        is_corpus(URL)
     monkeypatch.setattr(tokenize, "_tokenize_pieces", None)  # no piece of it is lost
     there = {name for name in written if name.endswith(".array_record")}
     written.clear()
     send(data)
-    assert there and not there & set(written) and remote.is_corpus(URL)
+    assert there and not there & set(written) and is_corpus(URL)
 
 
 def test_a_file_that_arrives_cut_is_noticed(bucket, data, monkeypatch):
@@ -115,7 +116,7 @@ def test_a_file_that_arrives_cut_is_noticed(bucket, data, monkeypatch):
             send(data)
     assert "manifest.json" not in held(bucket)
     send(data)
-    assert remote.is_corpus(URL)
+    assert is_corpus(URL)
 
 
 def test_other_files_and_corpora_stay_untouched(bucket, data, tmp_path):

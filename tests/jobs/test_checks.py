@@ -7,7 +7,7 @@ import tiny
 from messages import mentioning, mentions
 from place import STEPS, Place
 
-from bertzoo.cli.support import CommandLines
+from bertzoo.cli.support import planned_runs
 from bertzoo.core.errors import ConfigError
 
 
@@ -65,11 +65,10 @@ def test_the_options_of_every_point_are_checked(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text("text,label\na,1\nb,2\n")
     words = ["finetune", "finetune", "--task=own", f"--data_dir={tmp_path}", "--own.kind=regression", "--from=m"]
-    parse = CommandLines()
-    (run,) = parse([*words, f"--run_dir={tmp_path / 'a'}"])
+    (run,) = planned_runs([*words, f"--run_dir={tmp_path / 'a'}"])
     assert run.task is not None
     with pytest.raises(ConfigError, match=mentioning("calibrate", "regression")):
-        parse([*words, f"--run_dir={tmp_path / 'b'}", "--calibrate=true"])
+        planned_runs([*words, f"--run_dir={tmp_path / 'b'}", "--calibrate=true"])
 
 
 def test_the_plan_has_parameters_steps_and_flops_and_runs_nothing(place: Place) -> None:

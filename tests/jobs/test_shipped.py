@@ -11,7 +11,7 @@ from messages import mentioning
 from tiers import quick
 
 from bertzoo.cli import main as cli
-from bertzoo.cli.support import CommandLines
+from bertzoo.cli.support import planned_runs
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.jobs import pipeline as recipe
@@ -65,7 +65,7 @@ def test_a_shipped_pipeline_passes_its_checks(
         overrides.append(("sweep.random", "2"))  # of 270 points of each task
     pipeline = recipe.load_pipeline(name, overrides)
     record = JobRecord(str(tmp_path / "run"), pipeline)
-    checks = Checks(record, CommandLines())
+    checks = Checks(record, planned_runs)
     checks.prepare(pipeline.jobs)
     assert not (tmp_path / "run").exists()
     assert all(checks.parameters(step) > 0 for step in pipeline.jobs if step.verb in ("pretrain", "transfer"))
@@ -118,4 +118,4 @@ def test_a_teacher_of_another_shape_is_an_error(data: Path, tmp_path: Path) -> N
     options = [("stages.teacher.model.feed_forward_size", "256"), ("inputs.labels", str(data))]
     pipeline = recipe.load_pipeline("demo_pipeline", options)
     with pytest.raises(ConfigError, match=mentioning("student", "teacher", "256", "512")):
-        Checks(JobRecord(str(tmp_path / "run"), pipeline), CommandLines()).prepare(pipeline.jobs)
+        Checks(JobRecord(str(tmp_path / "run"), pipeline), planned_runs).prepare(pipeline.jobs)

@@ -324,8 +324,8 @@ def test_batches_that_end_early_raise():
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"log_every": 0}, ("log_every=0",)),
-        ({"save_every": -1}, ("save_every=-1",)),
+        ({"log_every": 0}, ("log_every = 0",)),
+        ({"save_every": -1}, ("save_every = -1",)),
         ({"save_every": 30, "evaluate_every": 20}, ("save_every=30", "evaluate_every=20", "keep_best=1")),
     ],
 )

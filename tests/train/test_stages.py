@@ -37,8 +37,8 @@ def test_wsd_spans_the_stages_of_its_schedule():
     [
         ({"batch_size": 10, "accumulate": 3}, ("batch_size=10", "accumulate=3")),
         ({"max_predictions": 8, "max_length": 8}, ("max_predictions=8", "max_length=8")),
-        ({"steps": 0}, ("steps=0",)),
-        ({"learning_rate": -1.0}, ("learning_rate=-1.0",)),
+        ({"steps": 0}, ("steps = 0",)),
+        ({"learning_rate": -1.0}, ("learning_rate = -1.0",)),
         ({"masking_share": 1.0}, ("masking_share=1.0",)),
         ({"masking_share": (0.3, 0.0)}, ("masking_share=[0.3, 0.0]",)),
         ({"masking_share": (0.3, 0.2, 0.1)}, ("masking_share=[0.3, 0.2, 0.1]", "[first, last]")),

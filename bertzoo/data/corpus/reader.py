@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -121,24 +120,21 @@ def _map(directory: Path, record: FileRecord, length: int) -> np.ndarray:
     return array
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnigramEntropy:
-    """Losses of two unigram models on the held-out tokens but [PAD], [CLS], [SEP] and [MASK], in nats per token."""
+def unigram_losses(corpus: Corpus) -> dict[str, float]:
+    """Return losses of two unigram models on the held-out tokens but [PAD], [CLS], [SEP] and [MASK], in nats per token.
 
-    entropy: float  # entropy of the held-out distribution: the least loss that any fixed distribution can have
-    cross_entropy: float  # loss of the add-one smoothed training distribution on the held-out tokens
-
-
-def unigram_entropy(corpus: Corpus) -> UnigramEntropy:
-    """Return the two unigram losses of a corpus; raises CorpusError if a shard is damaged."""
+    "unigram_entropy" is the entropy of the held-out distribution: the least loss that any fixed distribution can have.
+    "unigram_cross_entropy" is the loss of the add-one smoothed training distribution on the held-out tokens. Raises
+    CorpusError if a shard is damaged.
+    """
     train, heldout = _counts(corpus, "train"), _counts(corpus, "heldout")
     share = heldout / heldout.sum()
     seen = share > 0
     smoothed = (train + 1) / (train + 1).sum()
-    return UnigramEntropy(
-        entropy=float(-np.sum(share[seen] * np.log(share[seen]))),
-        cross_entropy=float(-np.sum(share[seen] * np.log(smoothed[seen]))),
-    )
+    return {
+        "unigram_entropy": float(-np.sum(share[seen] * np.log(share[seen]))),
+        "unigram_cross_entropy": float(-np.sum(share[seen] * np.log(smoothed[seen]))),
+    }
 
 
 def _counts(corpus: Corpus, split: Split) -> np.ndarray:

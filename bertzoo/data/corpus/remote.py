@@ -6,7 +6,6 @@ processes of the host share this copy. The copy's directory is named after the m
 Writing: `claim` reserves a remote folder, and `upload` copies a finished corpus from a local directory into it.
 """
 
-import glob
 import json
 import logging
 from pathlib import Path
@@ -17,24 +16,9 @@ from bertzoo.core.remote import RemoteFolder, check_room, transfer_files
 from bertzoo.data.corpus.manifest import NAME, SETTINGS, Manifest, check_same_settings, parse_manifest
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.shard import FileRecord
-from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.tokenizers import tokenizer
 
 _LOG = logging.getLogger(__name__)
-
-
-def is_corpus(url: str) -> bool:
-    """Return whether a URL names a tokenised corpus; raises CorpusError if it is unfinished or cannot be read."""
-    if "," in url or glob.has_magic(url) or SourceFile(url).is_text:
-        return False
-    folder = RemoteFolder.at(url)
-    if folder.has_file(NAME):
-        return True
-    if folder.has_file(SETTINGS):
-        raise CorpusError(
-            f"{url} is an unfinished corpus without {NAME}. Repeat the `bertzoo tokenize` that started it."
-        )
-    return False
 
 
 def read_remote_manifest(folder: RemoteFolder) -> Manifest:

@@ -9,8 +9,9 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from bertzoo.core.config import check_range
 from bertzoo.core.documents import parse_json
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.errors import CorpusError
 from bertzoo.data.tokenizers.vocabulary import LibraryTokenizer, cut, vocabulary_file
 
 SPECIALS = {
@@ -33,10 +34,8 @@ class ByteBpe:
     vocab_size: int = 50368  # entries of a trained vocabulary, or the most entries of a loaded one
 
     def __post_init__(self) -> None:
-        if self.vocab_size < (least := len(SPECIALS) + len(_ALPHABET)):
-            raise ConfigError(
-                f"vocab_size = {self.vocab_size} is below {least}, the special tokens and the bytes. Use a larger one."
-            )
+        advice = "The special tokens and the bytes need as many entries. Use a larger vocab_size."
+        check_range(self, "vocab_size", least=len(SPECIALS) + len(_ALPHABET), advice=advice)
 
     @property
     def normalization(self) -> dict[str, bool]:
@@ -64,7 +63,7 @@ class ByteBpe:
 class ByteBpeTokenizer(LibraryTokenizer):
     """Tokenizer of a tokenizer.json with a BPE model over bytes; the constructor raises CorpusError for other files."""
 
-    file, spellings = "tokenizer.json", SPECIALS
+    file, spellings, mark = "tokenizer.json", SPECIALS, _SPACE
     mask_takes_space = True
 
     def __init__(self, config: ByteBpe, file: bytes | str, origin: str):
@@ -134,9 +133,6 @@ class ByteBpeTokenizer(LibraryTokenizer):
             for entry in entries:  # the list grows by the two entries of each merge
                 entries += self._merges.get(entry, ())
             yield np.array([ids[entry] for entry in entries], np.int32)
-
-    def plain(self, index: int) -> str:
-        return self._entries[index].removeprefix(_SPACE)
 
 
 def _in_word(byte: str) -> bool:

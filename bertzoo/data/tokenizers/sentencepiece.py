@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertzoo.core.errors import ConfigError, CorpusError, needs_extra
+from bertzoo.core.config import check_range
+from bertzoo.core.errors import CorpusError, needs_extra
 from bertzoo.data.tokenizers.vocabulary import WORD, Tokenizer, cut, paragraphs, vocabulary_file
 
 SPECIALS = {
@@ -44,11 +45,8 @@ class SentencePiece:
     algorithm: Literal["unigram", "bpe"] = "unigram"  # kind of model to train
 
     def __post_init__(self) -> None:
-        if self.vocab_size < len(SPECIALS) + 1:
-            raise ConfigError(
-                f"vocab_size = {self.vocab_size} leaves no room for other tokens beside the {len(SPECIALS)} special "
-                "tokens. Use a larger vocab_size."
-            )
+        advice = f"The {len(SPECIALS)} special tokens leave no room for others. Use a larger vocab_size."
+        check_range(self, "vocab_size", above=len(SPECIALS), advice=advice)
 
     @property
     def normalization(self) -> dict[str, bool]:
@@ -113,7 +111,7 @@ class SentencePiece:
 class SentencePieceTokenizer(Tokenizer):
     """Tokenizer of a serialised SentencePiece model; the constructor raises CorpusError if the model is damaged."""
 
-    file, spellings = "spiece.model", SPECIALS
+    file, spellings, mark = "spiece.model", SPECIALS, _SPACE
 
     def __init__(self, config: SentencePiece, model: bytes, origin: str):
         try:
@@ -158,9 +156,6 @@ class SentencePieceTokenizer(Tokenizer):
         for text in texts:
             ids = self._processor.encode(self.config.normalize(text))
             yield np.array([*ids, *(part for index in ids for part in self._apart.get(index, ()))], np.int32)
-
-    def plain(self, index: int) -> str:
-        return self._entries[index].removeprefix(_SPACE)
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)

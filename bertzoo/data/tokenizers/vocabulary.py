@@ -48,6 +48,7 @@ class Tokenizer(ABC):
 
     file: ClassVar[str]  # name of the vocabulary file
     spellings: ClassVar[Mapping[str, Sequence[str]]]  # possible spellings of each field of Specials
+    mark: ClassVar[str]  # prefix of the entries that begin a word or, in WordPiece, of those that continue one
     mask_takes_space: ClassVar[bool] = False  # whether a word's token holds the space before it, and so does [MASK]
 
     def __init__(self, config: Any, entries: list[str], contents: bytes, origin: str):
@@ -140,9 +141,9 @@ class Tokenizer(ABC):
         """Yield the ids (n,) that tokenising each text chooses, replaced ones (ALBERT's "19,") included."""
         return self.encode_batch(texts)
 
-    @abstractmethod
     def plain(self, index: int) -> str:
         """Return the entry with the id `index` without the mark of a word's beginning or continuation."""
+        return self._entries[index].removeprefix(self.mark)
 
     @staticmethod
     @abstractmethod

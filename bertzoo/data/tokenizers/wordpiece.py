@@ -1,6 +1,5 @@
 """BERT's WordPiece tokenizer (Devlin et al. 2019; google-research/bert tokenization.py), from `tokenizers`."""
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,9 @@ from typing import Literal
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from bertzoo.core.errors import ConfigError, CorpusError
+from bertzoo.core.child import set_environment
+from bertzoo.core.config import check_range
+from bertzoo.core.errors import CorpusError
 from bertzoo.data.tokenizers.vocabulary import WORD, LibraryTokenizer, cut, vocabulary_file
 
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
@@ -30,11 +31,8 @@ class WordPiece:
     split_cjk: bool = True  # make each Chinese character a word
 
     def __post_init__(self) -> None:
-        if self.vocab_size < len(SPECIALS) + 1:
-            raise ConfigError(
-                f"vocab_size = {self.vocab_size} leaves no room for other tokens beside the {len(SPECIALS)} special "
-                "tokens. Use a larger vocab_size."
-            )
+        advice = f"The {len(SPECIALS)} special tokens leave no room for others. Use a larger vocab_size."
+        check_range(self, "vocab_size", above=len(SPECIALS), advice=advice)
 
     @property
     def normalization(self) -> dict[str, bool]:
@@ -60,16 +58,10 @@ class WordPiece:
         The library orders the characters inside words by a hash table, which decides between candidates of equal count.
         So a first pass collects these characters, and a second pass trains with a fixed order of them.
         """
-        parallel, os.environ["TOKENIZERS_PARALLELISM"] = os.environ.get("TOKENIZERS_PARALLELISM"), "true"
-        try:
-            names = [spellings[0] for spellings in SPECIALS.values()]
+        names = [spellings[0] for spellings in SPECIALS.values()]
+        with set_environment(TOKENIZERS_PARALLELISM="true"):
             characters = self._learn(_parts(texts()), names, 0)
             vocabulary = self._learn(_parts(texts()), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
-        finally:
-            if parallel is None:
-                del os.environ["TOKENIZERS_PARALLELISM"]
-            else:
-                os.environ["TOKENIZERS_PARALLELISM"] = parallel
         return WordPieceTokenizer(self, vocabulary, "trained on the source")
 
     def _learn(self, parts: Iterator[str], first: list[str], size: int) -> list[str]:
@@ -87,7 +79,7 @@ def _parts(texts: Iterator[str]) -> Iterator[str]:
 class WordPieceTokenizer(LibraryTokenizer):
     """Tokenizer of a list of entries; raises CorpusError for an entry that repeats or that no vocab.txt can hold."""
 
-    file, spellings = "vocab.txt", SPECIALS
+    file, spellings, mark = "vocab.txt", SPECIALS, "##"
 
     def __init__(self, config: WordPiece, entries: list[str], origin: str):
         ids = {entry: index for index, entry in enumerate(entries)}
@@ -106,13 +98,10 @@ class WordPieceTokenizer(LibraryTokenizer):
 
     @staticmethod
     def _continues(entry: str) -> bool:
-        return entry.startswith("##")
+        return entry.startswith(WordPieceTokenizer.mark)
 
     def subset(self, ids: Sequence[int]) -> "WordPieceTokenizer":
         return WordPieceTokenizer(self.config, [self._entries[index] for index in ids], "of the kept entries")
-
-    def plain(self, index: int) -> str:
-        return self._entries[index].removeprefix("##")
 
 
 def _library(config: WordPiece, model: models.WordPiece) -> tokenizers.Tokenizer:
