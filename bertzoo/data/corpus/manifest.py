@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertzoo.core import atomic
-from bertzoo.core.config import from_dict, leaves
+from bertzoo.core.config import leaves
 from bertzoo.core.documents import fitting, parse_json, read_json
-from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.corpus.shard import SHARD, SPLITS, FileRecord, ShardRecord, describe_file
+from bertzoo.core.errors import CorpusError
+from bertzoo.data.corpus.shard import FILE, SHARD, SPLITS, FileRecord, ShardRecord, describe_file
 from bertzoo.data.tokenizers import tokenizer
 
 if TYPE_CHECKING:
@@ -24,20 +24,28 @@ FORMAT = 1
 NAME = "manifest.json"
 SETTINGS = "settings.json"  # file with the settings of the corpus; written first
 PIECES = "pieces"  # directory of the finished pieces' sidecars and indexes until the manifest is written
+_SPLIT = {
+    "documents": int,
+    "sentences": int,
+    "tokens": int,
+    "sentence_index": FILE,
+    "document_index": FILE,
+    "shards": [SHARD],
+}
 _MANIFEST = {
     "hash": str,
     "settings": {"format": int},
     "tokenizer": {"vocab_size": int, "sha256": str},
-    "splits": dict.fromkeys(SPLITS, dict),
+    "splits": dict.fromkeys(SPLITS, _SPLIT),
     "dropped": {str: int},
     "parts?": [{"source": str, "weight": float, "documents": int, "tokens": int}],
-    "usage": dict.fromkeys(SPLITS, dict),
+    "usage": {split: {"unknown": int, "entries": int} for split in SPLITS},
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRecord:
-    """The manifest's entries for one split, training or held-out, in `splits` and `usage`."""
+    """The manifest's entry for one split, training or held-out."""
 
     documents: int
     sentences: int
@@ -106,17 +114,26 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
             settings=raw["settings"],
             vocab_size=raw["tokenizer"]["vocab_size"],
             tokenizer_sha256=raw["tokenizer"]["sha256"],
-            splits={
-                split: from_dict(SplitRecord, raw["splits"][split] | raw["usage"][split], f"splits.{split}")
-                for split in SPLITS
-            },
+            splits={split: _split_record(raw["splits"][split], raw["usage"][split]) for split in SPLITS},
             raw=raw,
         )
-    except (ValueError, ConfigError) as error:
+    except (ValueError, TypeError) as error:  # TypeError: further keys
         raise CorpusError(f"{path} is damaged ({error}). Tokenise the source again.") from error
     if manifest.hash != _hash(raw):
         raise CorpusError(f"{path} is damaged: its hash differs from that of its contents. Tokenise the source again.")
     return manifest
+
+
+def _split_record(raw: dict[str, Any], usage: dict[str, int]) -> SplitRecord:
+    return SplitRecord(
+        documents=raw["documents"],
+        sentences=raw["sentences"],
+        tokens=raw["tokens"],
+        **usage,
+        sentence_index=FileRecord(**raw["sentence_index"]),
+        document_index=FileRecord(**raw["document_index"]),
+        shards=tuple(ShardRecord(**shard) for shard in raw["shards"]),
+    )
 
 
 def _hash(raw: dict[str, Any]) -> str:

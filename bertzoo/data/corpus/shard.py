@@ -21,8 +21,8 @@ _OPTIONS = "group_size:1,zstd:1"  # one record per chunk, so that a random read 
 _SHORT_LIST = 200
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
-# A ShardRecord in JSON, as a pattern of core/documents.
-SHARD = {"file": str, "bytes": int, "sha256": str, "tokens": int}
+FILE = {"file": str, "bytes": int, "sha256": str}  # a FileRecord in JSON, as a pattern of core/documents
+SHARD = {**FILE, "tokens": int}
 
 
 @dataclass(frozen=True, kw_only=True)
