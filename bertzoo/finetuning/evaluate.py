@@ -95,7 +95,10 @@ class TaskModel(SavedModel):
         return self.task_name in GLUE and GLUE[self.task_name].pair
 
     def task(self, name: str = "", data_dir: str = "") -> TaskKind:
-        """Return the task `name`, as TaskKind.named does."""
+        """Return the task `name`, or the model's own if empty, as TaskKind.named does."""
+        name = name or self.task_name
+        if name == "own":
+            self.check_columns()
         return self.task_class.named(self, name, data_dir)
 
     def for_task(self, task: TaskKind) -> Self:

@@ -162,7 +162,6 @@ class LabelTask(TaskKind):
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
         """Return a task with labels. Without labels in the config, the task `own` gets those of the model's head."""
-        name = name or model.task_name
         if not name:
             raise ConfigError(f"{model.path} does not record its task. Name a task with --task.")
         if name in SQUAD:
@@ -170,7 +169,6 @@ class LabelTask(TaskKind):
                 f"{model.path} is fine-tuned for {model.kind}, but {name} has questions. Name a task with labels."
             )
         if name == "own":
-            model.check_columns()
             own = model.recipe.own
             names = labels_of(model.labels) if own.kind == "entities" else model.labels
             own = own if own.labels else replace(own, labels=names)
@@ -199,10 +197,6 @@ class LabelTask(TaskKind):
         if file is not None and order is not None:
             file = file.then(lambda outputs: outputs | {"logits": outputs["logits"][..., order]})
         return replace(model, pretrained=relabel(model.pretrained, self.task, str(model.path)), file=file)
-
-    @property
-    def train(self) -> tuple[str, ...]:
-        return self.task.train
 
     @property
     def dev(self) -> tuple[str, ...]:
@@ -255,9 +249,6 @@ class LabelTask(TaskKind):
             problem_type=PROBLEMS[self.task.kind],
             pooler=self.recipe.pooler and not tags,
         )
-
-    def read(self, name: str, directory: str) -> SplitExamples:
-        return self.task.read(name, directory)
 
     def check_labels(self, name: str, read: SplitExamples) -> None:
         if unlabelled := sum(example.label is None for example in read.examples):

@@ -116,9 +116,8 @@ class MultiTask(TaskKind):
 
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        if (name or model.task_name) != "own":
+        if name != "own":
             raise ConfigError(f"{model.path} has several heads for tables of one's own, not for {name}. Use --input.")
-        model.check_columns()
         return cls(model.recipe, tuple(one.task_class.named(one, "own", data_dir) for one in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
 
     @classmethod
@@ -128,10 +127,6 @@ class MultiTask(TaskKind):
     @property
     def name(self) -> str:
         return "own"
-
-    @property
-    def train(self) -> tuple[str, ...]:
-        return self.task[0].train
 
     @property
     def dev(self) -> tuple[str, ...]:

@@ -97,9 +97,8 @@ class QuestionTask(TaskKind):
 
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        name, known = name or model.task_name, " or ".join(SQUAD)
+        known = " or ".join(SQUAD)
         if name == "own":
-            model.check_columns()
             return cls(model.recipe, question_task(model.recipe.own))
         if not name:
             raise ConfigError(f"{model.path} does not record its task. Name {known} with --task.")

@@ -231,9 +231,10 @@ class TaskKind(ABC):
     @classmethod
     @abstractmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        """Return the task `name`, or the model's own if empty; raises ConfigError for a task of another kind.
+        """Return the task `name`; raises ConfigError for a task of another kind.
 
-        data_dir: folder of the task's files; empty: the folder used in training.
+        name: empty if neither the user nor the model names one. data_dir: folder of the task's files; empty: the folder
+        used in training.
         """
 
     @classmethod
@@ -257,7 +258,7 @@ class TaskKind(ABC):
     @property
     def train(self) -> tuple[str, ...]:
         """Names of the data sets to train on."""
-        return ("train",)
+        return self.parts("train")
 
     @property
     def dev(self) -> tuple[str, ...]:
@@ -291,9 +292,9 @@ class TaskKind(ABC):
                 'another model, or head = "embedding".'
             )
 
-    @abstractmethod
     def read(self, name: str, directory: str) -> SplitExamples:
         """Read a data set; raises UserError for a wrong file."""
+        return self.task.read(name, directory)
 
     def read_files(self) -> dict[str, SplitExamples]:
         """Read the training and development files; raises UserError if one is wrong."""
