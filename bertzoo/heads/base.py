@@ -106,11 +106,6 @@ class TaskOutput(NamedTuple):
 class Encoding(OnBackbone):
     """A backbone without a head; subclasses add a head."""
 
-    @property
-    def reads_first(self) -> bool:
-        """Whether the head reads only the pooled first token; `logits` then computes the last layer for it alone."""
-        return False
-
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> TaskOutput:
@@ -120,7 +115,7 @@ class Encoding(OnBackbone):
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array | None:
-        """Return only the logits, or None without a head."""
+        """Return only the logits, or None without a head; with `reads_first`, the last layer computes one token."""
         first_BR = jnp.zeros((len(input_ids), 1), jnp.int32) if self.reads_first else None
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
         return self._read(encoded, attention_mask, train)

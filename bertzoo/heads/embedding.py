@@ -78,8 +78,8 @@ class SentenceEncoder(Encoding):
         return finish(pooled_BD.astype(jnp.float32), self.projection, self)
 
 
-def finish(x: jax.Array, projection: Callable | None, head: Any) -> jax.Array:
-    """Return pooled vectors (…,D) after the projection, cut and normalised as `head`, a SentenceEncoder, says."""
+def finish(x: jax.Array, projection: Callable | None, head: SentenceEncoder) -> jax.Array:
+    """Return pooled vectors (…,D) after the projection, cut and normalised as `head` says."""
     if projection is not None:
         x = projection(x)
         x = jnp.tanh(x) if head.tanh else x
@@ -214,8 +214,7 @@ class SentenceEmbedding(HeadConfig):
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "PooledVector":
         projection = None if module.projection is None else make.affine(module.projection, params["projection"])
-        fields = {name: getattr(module, name) for name in ("pooling", "tanh", "size", "normalise", "output")}
-        return PooledVector(projection=projection, **fields)
+        return PooledVector(projection=projection, settings=module)
 
     @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
@@ -255,25 +254,16 @@ class SentenceEmbedding(HeadConfig):
 
 
 class PooledVector(struct.PyTreeNode):
-    """Head of the export graph with the output `embedding` (E); the fields are those of SentenceEncoder."""
+    """Head of the export graph with the output `embedding` (E). settings: the module's, whose layers are not used."""
 
     projection: Any
-    pooling: str = struct.field(pytree_node=False)
-    tanh: bool = struct.field(pytree_node=False)
-    size: int = struct.field(pytree_node=False)
-    normalise: bool = struct.field(pytree_node=False)
-    output: str = struct.field(pytree_node=False)
-
-    more_inputs: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads_first(self) -> bool:
-        return self.pooling == "first"
+    settings: SentenceEncoder = struct.field(pytree_node=False)
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
-        x = pooled(x_RD)[0] if self.pooling == "first" else pool(self.pooling, x_RD, x_RD[0], mask_L)
+        pooling = self.settings.pooling
+        x = pooled(x_RD)[0] if pooling == "first" else pool(pooling, x_RD, x_RD[0], mask_L)
         project = self.projection and (lambda vector: self.projection(vector[None])[0])
-        return {"embedding": round_vectors(finish(x, project, self), self.output)}
+        return {"embedding": round_vectors(finish(x, project, self.settings), self.settings.output)}
 
 
 @dataclass(frozen=True)

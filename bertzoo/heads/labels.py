@@ -287,15 +287,10 @@ class Logits(struct.PyTreeNode):
     output: Any
     activation: Callable | None = struct.field(pytree_node=False)
     # "first" gives logits (C) of the pooled first token, "mean" of the mean of the tokens' states. "tokens" gives C
-    # logits for each token (L,C), "token" gives one logit for each token (L)
+    # logits for each token (L,C), "token" gives one logit for each token (L). "span" gives `start_logits` (L) and
+    # `end_logits` (L)
     of: str = struct.field(pytree_node=False)
     norm: Any = None
-
-    more_inputs: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads_first(self) -> bool:
-        return self.of == "first"
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         x = pooled(x_RD) if self.of == "first" else x_RD
@@ -305,6 +300,8 @@ class Logits(struct.PyTreeNode):
         if self.norm is not None:
             x = self.norm(x)
         y = self.output(x)
+        if self.of == "span":
+            return {"start_logits": y[:, 0], "end_logits": y[:, 1]}
         return {"logits": y if self.of == "tokens" else y.reshape(-1)}
 
 

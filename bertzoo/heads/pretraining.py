@@ -95,9 +95,6 @@ class MaskedLogits(struct.PyTreeNode):
     sentence: Any
     activation: Callable = struct.field(pytree_node=False)
 
-    more_inputs: ClassVar[tuple[str, ...]] = MaskedLanguageModel.inputs
-    reads_first: ClassVar[bool] = False
-
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         z_PE = self.norm(self.activation(self.dense(gather_rows(x_RD, inputs["masked_positions"]))))
         width = table_VE.shape[1]

@@ -106,21 +106,8 @@ class SpanExtraction(AnswerHead):
         return (SpanFinder,)
 
     @staticmethod
-    def graph(module: Any, params: Any, make: GraphLayers) -> "SpanLogits":
-        return SpanLogits(logits=logits_graph(module.span_head, params["span_head"], "tokens", make))
-
-
-class SpanLogits(struct.PyTreeNode):
-    """Head of the export graph with the outputs `start_logits` and `end_logits`, (L) each."""
-
-    logits: Logits
-
-    more_inputs: ClassVar[tuple[str, ...]] = ()
-    reads_first: ClassVar[bool] = False
-
-    def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
-        logits_LC = self.logits(x_RD, pooled, mask_L, table_VE, inputs)["logits"]
-        return {"start_logits": logits_LC[:, 0], "end_logits": logits_LC[:, 1]}
+    def graph(module: Any, params: Any, make: GraphLayers) -> Logits:
+        return logits_graph(module.span_head, params["span_head"], "span", make)
 
 
 @dataclass(frozen=True)
@@ -431,9 +418,6 @@ class JointSpanLogits(struct.PyTreeNode):
     end: Pair
     null: Pair
     beam: int = struct.field(pytree_node=False)
-
-    more_inputs: ClassVar[tuple[str, ...]] = JointSpanExtraction.inputs
-    reads_first: ClassVar[bool] = False
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         length, types_L = len(x_RD), inputs[TYPES].astype(jnp.float32)
