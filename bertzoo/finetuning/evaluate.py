@@ -124,7 +124,7 @@ class TaskModel(SavedModel):
         task = self.task_class.unnamed(self)
         split = self.encode(task, examples, purpose="predict")
         slots, outputs = self.runner([split.rows], batch_size).run_all(split)
-        return task.decode(split, slots, outputs, self.tokenizer)
+        return task.decode(split, slots, outputs)
 
 
 def task_model(model: SavedModel) -> TaskModel:

@@ -16,7 +16,6 @@ from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
     Predictions,
@@ -411,9 +410,7 @@ class LabelTask(TaskKind):
         weights = self._class_weights(examples) if purpose == "train" else None
         return LabelSplit(task=self.task, examples=examples, rows=rows, scale=self.recipe.scale, weights=weights)
 
-    def decode(
-        self, split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
-    ) -> Predictions:
+    def decode(self, split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
         """Return labels, numbers or tags. A number is clipped to the task's limits."""
         rows = split.rows
         if self.task.kind == "regression":

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.entities import EntitySplit, EntityTask
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.settings import Finetune
@@ -167,13 +166,11 @@ class MultiTask(TaskKind):
         rows = (in_windows or [*heads.values()])[0].rows
         return MultiTaskSplit(examples=examples, rows=rows, heads=heads, windows=windows)
 
-    def decode(
-        self, split: MultiTaskSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
-    ) -> Predictions:
+    def decode(self, split: MultiTaskSplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
         """Return the predictions of each head by its name; a record has them in `heads`."""
         heads: dict[str, Predictions] = {}
         for name, one in zip(split.heads, self.task, strict=True):
-            heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs), tokenizer)
+            heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs))
         rows = zip(*(one.records for one in heads.values()), strict=True)
         records = [
             {"index": row[0]["index"], "heads": dict(zip(heads, ({**one} for one in row), strict=True))} for row in rows

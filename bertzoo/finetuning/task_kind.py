@@ -312,7 +312,7 @@ class TaskKind(ABC):
     def encode(self, examples: Sequence[Any], name: str, form: RowForm, purpose: Purpose = "score") -> Split:
         """Encode the examples of the data set `name`; raises UserError if one does not suit the purpose."""
 
-    def decode(self, split: Any, slots: Sequence[Any], outputs: Sequence[Any], tokenizer: Tokenizer) -> Predictions:
+    def decode(self, split: Any, slots: Sequence[Any], outputs: Sequence[Any]) -> Predictions:
         """Return the predictions of a model's outputs for a split that is encoded to "predict"."""
         raise NotImplementedError(f"{type(self).__name__} predicts nothing. Define `decode`.")
 
@@ -363,11 +363,6 @@ class TaskKind(ABC):
     def compare(self, train: Any, dev: Mapping[str, Any], words: np.ndarray) -> dict[str, Any]:
         """Return the scores of simple models for comparison, {} without any. words: the word embeddings (V,E)."""
         return {}
-
-    def check_files(self) -> None:
-        """Read the training and development files; raise UserError if one is wrong or the test file is missing."""
-        self.read_files()
-        self.check_test_file()
 
     def check_test_file(self) -> None:
         """Raise UserError if the test file named in [own] is missing; else the error would come after training."""
