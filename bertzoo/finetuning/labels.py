@@ -107,7 +107,7 @@ class LabelSplit(Split):
             return decision.predict((sigmoid if several else softmax)(logits), self.thresholds, several)
         if self.task.kind == "multi_label":
             return (logits > 0).astype(np.int32)
-        return logits[:, 0] * self.scale if self.task.kind == "regression" else logits.argmax(-1)
+        return logits[:, 0].astype(np.float64) * self.scale if self.task.kind == "regression" else logits.argmax(-1)
 
     def add_teacher(self, logits: np.ndarray) -> "LabelSplit":
         """Return the split with a teacher's logits (N,C); its predictions are the labels of examples without one."""
@@ -412,13 +412,9 @@ class LabelTask(TaskKind):
 
     def decode(self, split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
         """Return labels, numbers or tags. A number is clipped to the task's limits."""
-        rows = split.rows
-        if self.task.kind == "regression":
-            numbers = rows.restore(slots, [output["logits"] for output in outputs])[:, 0].astype(np.float64)
-            values = numbers * self.recipe.scale
-            values = values if self.task.range is None else np.clip(values, *self.task.range)
-        else:
-            values = split.predict(slots, outputs)
+        rows, values = split.rows, split.predict(slots, outputs)
+        if self.task.range is not None:
+            values = np.clip(values, *self.task.range)
         chances = split.probabilities(slots, outputs)
         empty = sum(
             not (pair.text_a.strip() and (pair.text_b is None or pair.text_b.strip())) for pair in split.examples

@@ -171,13 +171,10 @@ class MultiTask(TaskKind):
         heads: dict[str, Predictions] = {}
         for name, one in zip(split.heads, self.task, strict=True):
             heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs))
-        rows = zip(*(one.records for one in heads.values()), strict=True)
-        records = [
-            {"index": row[0]["index"], "heads": dict(zip(heads, ({**one} for one in row), strict=True))} for row in rows
-        ]
-        for record in records:
-            for one in record["heads"].values():
-                del one["index"]
+        records = []
+        for example, *row in zip(split.examples, *(one.records for one in heads.values()), strict=True):
+            bare = ({key: value for key, value in record.items() if key != "index"} for record in row)
+            records.append({"index": example.key, "heads": dict(zip(heads, bare, strict=True))})
         return Predictions(
             {name: one.values for name, one in heads.items()},
             {name: one.probabilities for name, one in heads.items()},
