@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
-from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, layer_factory
+from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, check_sizes, layer_factory
 from bertzoo.models.replaced import ReplacedDetection
 from bertzoo.nn import ClassificationHead, Dropout
 from bertzoo.nn.parameter import init_shapes
@@ -50,6 +50,10 @@ class HeadConfig:
     # tokens, so that no file can take a text
     probabilities: str = ""
     shortest: int = 0  # fewest tokens of a row in a file of variable length
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a field with a wrong value; by default, for a number outside of its range."""
+        check_sizes(self)
 
     @property
     def answer_options(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from bertzoo.heads.base import (
     pool,
 )
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Encoded, check_sizes
+from bertzoo.models.parts import Encoded
 from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
@@ -86,7 +86,7 @@ class SequenceClassification(HeadConfig):
     pooling: Literal["first", "mean"] = "first"
 
     def __post_init__(self):
-        check_sizes(self)
+        super().__post_init__()
         if self.thresholds is not None and (self.task_kind == "regression" or len(self.thresholds) != len(self.labels)):
             raise ConfigError(
                 f"thresholds = {list(self.thresholds)} are not a probability for each of the labels "
@@ -177,9 +177,6 @@ class TokenClassification(HeadConfig):
     hidden: Activation | Literal["none"] = "none"
     dropout: float = 0.1
     pooler: bool = True
-
-    def __post_init__(self):
-        check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> TokenClassifier:
         head = classification_head(model, compute, len(self.labels), self.dropout, self.hidden)

@@ -31,7 +31,7 @@ from bertzoo.heads.base import (
 )
 from bertzoo.heads.labels import Logits, logits_graph
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import OnBackbone, check_sizes, logit
+from bertzoo.models.parts import OnBackbone, logit
 from bertzoo.nn import DensePair, glorot_uniform
 from bertzoo.nn.positions import take_tokens
 from bertzoo.train.step import Batch, Metrics, Params, Sums
@@ -78,9 +78,6 @@ class SpanExtraction(AnswerHead):
     hidden: Activation | Literal["none"] = "none"  # as in `SequenceClassification`
     dropout: float = 0.0
     pooler: bool = True
-
-    def __post_init__(self):
-        check_sizes(self)
 
     def build(self, model: Any, compute: Compute) -> SpanFinder:
         head = classification_head(model, compute, 2, self.dropout, self.hidden)
@@ -268,9 +265,6 @@ class JointSpanExtraction(AnswerHead):
     kind: Literal["joint_span"] = "joint_span"
     hidden_size: int = 512  # width of the layers that read pairs of tokens
     beam: int = 20  # number of likely starts whose ends are predicted
-
-    def __post_init__(self):
-        check_sizes(self)
 
     @property
     def shortest(self) -> int:
