@@ -79,7 +79,7 @@ class HeadConfig:
         """Return the PyTorch classes of the head's module and of its own layers, under the same names.
 
         Their source becomes a part of modeling_bertzoo.py, where `Encoding` and `Part` are. An Encoding defines `head`,
-        and `exported` too if a file has other outputs. If it reads the mask, it defines `forward` and `exported`.
+        and `exported` too if a file has other outputs.
         """
         return ()
 

@@ -176,13 +176,8 @@ class SentenceEmbedding(HeadConfig):
         class SentenceEncoder(Encoding):
             """A model whose output `embedding` (B,E) is a vector of the text; the settings are those of its head."""
 
-            def forward(self, input_ids, token_type_ids=None, attention_mask=None):
-                outputs = super().forward(input_ids, token_type_ids, attention_mask)
-                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-                return outputs | self.embed(outputs["hidden_states"][-1], outputs["pooled"], mask)
-
-            def embed(self, x, pooled, mask):
-                weight = mask.to(x.dtype)
+            def head(self, x, pooled, inputs):
+                weight = inputs["attention_mask"].to(x.dtype)
                 if self.pooling == "weighted_mean":
                     weight = weight * torch.arange(1, x.shape[1] + 1, device=x.device)
                 if self.pooling == "first":
@@ -205,9 +200,6 @@ class SentenceEmbedding(HeadConfig):
                     places = 2.0 ** torch.arange(7, -1, -1, device=x.device)
                     vector = (bits * places).sum(-1).to(torch.uint8)
                 return {"embedding": vector}
-
-            def exported(self, x, pooled, inputs):
-                return self.embed(x, pooled, inputs["attention_mask"])
 
         return (SentenceEncoder,)
 

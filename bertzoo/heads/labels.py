@@ -127,20 +127,11 @@ class SequenceClassification(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class SequenceClassifier(Encoding):
-            def forward(self, input_ids, token_type_ids=None, attention_mask=None):
-                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-                outputs = super().forward(input_ids, token_type_ids, mask)
-                inputs = {"attention_mask": mask}
-                return outputs | self.exported(outputs["hidden_states"][-1], outputs["pooled"], inputs)
-
-            def head(self, x, pooled):
-                return {"logits": self.classifier(pooled)}
-
-            def exported(self, x, pooled, inputs):
+            def head(self, x, pooled, inputs):
                 if self.pooling == "mean":
                     weight = inputs["attention_mask"][..., None].to(x.dtype)
                     pooled = (x * weight).sum(1) / weight.sum(1)
-                return self.head(x, pooled)
+                return {"logits": self.classifier(pooled)}
 
         return (SequenceClassifier,)
 
@@ -188,7 +179,7 @@ class TokenClassification(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class TokenClassifier(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 return {"logits": self.token_classifier(x)}
 
         return (TokenClassifier,)

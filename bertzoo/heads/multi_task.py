@@ -85,9 +85,9 @@ class MultiTaskHead(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class MultiTaskEncoder(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 heads = zip(self.names, self.row("heads"), strict=True)
-                return {f"{name}_logits": head.head(x, pooled)["logits"] for name, head in heads}
+                return {f"{name}_logits": head.head(x, pooled, inputs)["logits"] for name, head in heads}
 
         return (MultiTaskEncoder,)
 

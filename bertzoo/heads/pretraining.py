@@ -45,14 +45,14 @@ class MaskedLanguageModel(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class Pretraining(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 outputs = {"masked_logits": self.masked_head(x, self.embedding.word.embedding)}
                 if self.sentence_head is not None:
                     outputs["sentence_logits"] = self.sentence_head(pooled)
                 return outputs
 
             def exported(self, x, pooled, inputs):
-                return self.head(x.index_select(1, inputs["masked_positions"][0]), pooled)
+                return self.head(x.index_select(1, inputs["masked_positions"][0]), pooled, inputs)
 
         return (Pretraining,)
 
@@ -132,7 +132,7 @@ class ReplacedTokens(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class Discriminator(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 return {"logits": self.replaced_head(x)}
 
         return (Discriminator,)

@@ -93,7 +93,7 @@ class SpanExtraction(AnswerHead):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class SpanFinder(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 return {"logits": self.span_head(x)}
 
             def exported(self, x, pooled, inputs):
