@@ -40,15 +40,12 @@ def read_huggingface(directory: Path) -> Pretrained:
 
 def _read_transformer(directory: Path) -> Pretrained:
     path = directory / CONFIG
-    try:
-        config = read_json(path, parse_float=_finite, parse_constant=_finite)
-        if config.get("format") == "bertzoo":
-            raise UserError(f"{directory} is an export that only PyTorch reads. Use the model it was made from.")
-        kind = config["model_type"]
-    except KeyError as error:
-        raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".') from error
-    except ValueError as error:
-        raise UserError(f"{path} is not a config of a model: {error}. Download it again.") from error
+    config = read_json(path, advice="Download it again.", parse_float=_finite, parse_constant=_finite)
+    if config.get("format") == "bertzoo":
+        raise UserError(f"{directory} is an export that only PyTorch reads. Use the model it was made from.")
+    if "model_type" not in config:
+        raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".')
+    kind = config["model_type"]
     families = {family.model_type: family for family in FAMILIES}
     if not isinstance(kind, str) or kind not in families:
         raise UserError(f"{path}: model_type = {kind!r} is not supported. Use a model of type {' or '.join(families)}.")

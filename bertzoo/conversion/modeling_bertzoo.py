@@ -354,9 +354,10 @@ class Encoding(Part):
         if getattr(self, "pooler", None) is not None:
             pooled = torch.tanh(self.pooler(pooled))
         outputs = {"hidden_states": hidden_states, "attentions": attentions, "pooled": pooled}
-        return outputs | self.head(hidden_states[-1], pooled)
+        return outputs | self.head(hidden_states[-1], pooled, {"token_type_ids": types, "attention_mask": mask})
 
-    def head(self, x: Tensor, pooled: Tensor) -> Outputs:
+    def head(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
+        """Return the head's outputs from states (B,L,D); inputs: `token_type_ids` and `attention_mask` by name."""
         return {}
 
     def exported(self, x: Tensor, pooled: Tensor, inputs: dict[str, Tensor]) -> Outputs:
@@ -364,7 +365,7 @@ class Encoding(Part):
 
         inputs: `token_type_ids`, `attention_mask` and the head's further inputs, by name.
         """
-        outputs = self.head(x, pooled)
+        outputs = self.head(x, pooled, inputs)
         if not outputs and type(self) is not Encoding:
             raise NotImplementedError(
                 f"{type(self).__name__} has no outputs for a file. Give it the method `exported`."

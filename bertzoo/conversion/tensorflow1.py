@@ -147,10 +147,8 @@ def read_tensorflow(prefix: Path) -> Pretrained:
     )
     path, config = prefix.parent / CONFIG, None
     if path.is_file():
-        try:
-            config = {name: value for name, value in read_json(path).items() if value is not None}
-        except ValueError as error:
-            raise UserError(f"{path} is not a config of a model: {error}. Copy it again from the release.") from error
+        table = read_json(path, advice="Copy it again from the release.")
+        config = {name: value for name, value in table.items() if value is not None}
     if _any(arrays, "bert/"):
         return _read_bert(prefix, arrays, config)
     if _any(arrays, "electra/"):

@@ -13,7 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertzoo.conversion.pretrained import fits
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import CorpusError, UserError
+from bertzoo.core.errors import UserError
 from bertzoo.data.tokenizers.byte_bpe import ByteBpe, ByteBpeTokenizer
 from bertzoo.data.tokenizers.sentencepiece import (
     SentencePiece,
@@ -153,13 +153,8 @@ def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | Senten
 
 
 def read_table(path: Path, pattern: Any = _LISTS) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} without the file; raises CorpusError unless it fits `pattern`."""
-    if not path.is_file():
-        return {}
-    try:
-        return read_json(path, pattern)
-    except ValueError as error:
-        raise CorpusError(f"{path} is damaged: {error}. Download it again.") from error
+    """Return the object in a JSON file, or {} without the file; raises DocumentError unless it fits `pattern`."""
+    return read_json(path, pattern, "Download it again.") if path.is_file() else {}
 
 
 def read_options(directory: Path, kind: str, whole: Mapping[str, Any] | None = None) -> dict[str, Any]:

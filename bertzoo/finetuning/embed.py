@@ -220,13 +220,13 @@ class Index:
             )
         unit = unit_vectors(queries)
         if self.bits is None:
-            nearest = _nearest(unit, self.vectors, top)
+            nearest = nearest_vectors(unit, self.vectors, top)
         else:
             nearest = []
-            candidates = _nearest(quantised(queries, "binary"), self.bits, max(_RESCORED * top, _LEAST))
+            candidates = nearest_vectors(quantised(queries, "binary"), self.bits, max(_RESCORED * top, _LEAST))
             for query, (_, rows) in zip(unit, candidates, strict=True):
                 rows = np.sort(rows)
-                ((scores, best),) = _nearest(query[None], self.vectors[rows], top)
+                ((scores, best),) = nearest_vectors(query[None], self.vectors[rows], top)
                 nearest.append((scores, rows[best]))
         if not all(np.isfinite(scores).all() for scores, _ in nearest):
             raise UserError(f"a cosine of {self.directory / _VECTORS} and a query is not finite. {_ADVICE}")
@@ -235,7 +235,7 @@ class Index:
         ]
 
 
-def _nearest(queries: np.ndarray, stored: np.ndarray, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def nearest_vectors(queries: np.ndarray, stored: np.ndarray, top: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (scores, rows) of the nearest vectors in `stored`, for each query, the nearest first.
 
     The score is the cosine, for queries of length 1, and of bits (uint8) minus the number of different bits.
@@ -320,10 +320,7 @@ def read_index(directory: Path) -> Index:
     """Open an index; raises UserError if a file is missing or damaged, or does not fit the others."""
     if not (directory / _DESCRIPTION).is_file():
         raise UserError(f"{directory} is no index: it has no {_DESCRIPTION}. Make one with `bertzoo search index`.")
-    try:
-        description = read_json(directory / _DESCRIPTION, _FIELDS)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{directory / _DESCRIPTION} is damaged ({error}). {_ADVICE}") from error
+    description = read_json(directory / _DESCRIPTION, _FIELDS, _ADVICE)
     count, size, binary = description["texts"], description["size"], description["precision"] == "binary"
     if count < 1 or size < 1:
         raise UserError(f"{directory / _DESCRIPTION} has texts = {count} and size = {size}, not 1 or more. {_ADVICE}")

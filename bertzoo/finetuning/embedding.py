@@ -201,10 +201,9 @@ class EmbeddingTask(TaskKind):
 
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        """Return the task `name`, by default the model's own, or STS-B; raises ConfigError for another task."""
-        name = name or model.task_name or STSB
+        """Return the task `name`, by default STS-B; raises ConfigError for another task."""
+        name = name or STSB
         if name == "own":
-            model.check_columns()
             own = model.recipe.own
             return cls(model.recipe, own.with_usual_files(data_dir) if data_dir else own)
         if name != STSB:
@@ -298,9 +297,7 @@ class EmbeddingTask(TaskKind):
     def read(self, name: str, directory: str) -> SplitExamples:
         if name == STSB:
             return GLUE[STSB].read("dev", self.recipe.embedding.sts_dir)
-        if self.task is None:
-            return GLUE[STSB].read(name, directory)
-        return self.task.read(name, directory)
+        return GLUE[STSB].read(name, directory) if self.task is None else self.task.read(name, directory)
 
     def check_labels(self, name: str, read: SplitExamples) -> None:
         unlabelled = [example for example in read.examples if example.label is None]

@@ -13,7 +13,7 @@ import numpy as np
 
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
-from bertzoo.finetuning.embed import DOCUMENT, QUERY, EmbeddingModel, unit_vectors
+from bertzoo.finetuning.embed import DOCUMENT, QUERY, EmbeddingModel, nearest_vectors, unit_vectors
 from bertzoo.tasks import fields, metrics, readers
 
 _FIRST = ("sentence1", "text_a", "text")  # the usual names of a file's columns
@@ -22,7 +22,6 @@ _SCORE = ("score", "label", "labels", "similarity")
 _TEXT = ("text", "sentences", "sentence", "sentence1")
 _TOP = 10  # results of a query that count
 _RECALLED = 100  # results of a query in which `recall_100` looks
-_QUERIES = 256  # queries that are compared with all documents at once
 
 Scores = dict[str, float]
 
@@ -105,15 +104,12 @@ def _retrieval(model: EmbeddingModel, folder: str, split: str, batch_size: int) 
     data = read_retrieval(Path(on_disk(folder, "--data_dir", "Copy it to this machine.")), split or "test")
     names, queries = list(data.documents), list(data.queries)
     options: dict[str, Any] = {"long": "average", "batch_size": batch_size}
-    documents = unit_vectors(model.embed([*data.documents.values()], prompt=model.prompt(None, *DOCUMENT), **options))
+    documents = model.embed([*data.documents.values()], prompt=model.prompt(None, *DOCUMENT), **options)
     query_vectors = unit_vectors(model.embed([*data.queries.values()], prompt=model.prompt(None, *QUERY), **options))
     ranked: dict[str, list[str]] = {}
-    for start in range(0, len(queries), _QUERIES):
-        cosines = query_vectors[start : start + _QUERIES] @ documents.T
-        for query, row in zip(queries[start : start + _QUERIES], cosines, strict=True):
-            best = np.argsort(-row, kind="stable")[: _RECALLED + 1]
-            relevant = data.relevance[query]
-            ranked[query] = [names[i] for i in best if names[i] != query or query in relevant][:_RECALLED]
+    for query, (_, best) in zip(queries, nearest_vectors(query_vectors, documents, _RECALLED + 1), strict=True):
+        relevant = data.relevance[query]
+        ranked[query] = [names[i] for i in best if names[i] != query or query in relevant][:_RECALLED]
     return len(queries), retrieval_scores(ranked, data.relevance)
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.task_kind import Predictions, Purpose, RowForm, Split
 from bertzoo.runs.runner import Outputs
@@ -97,9 +96,7 @@ class EntityTask(LabelTask):
             constrained=self.recipe.own.kind == "entities",
         )
 
-    def decode(
-        self, split: EntitySplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
-    ) -> Predictions:
+    def decode(self, split: EntitySplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
         """Return for each text its entities, as `entity_records` yields them."""
         values = [
             list(entities.entity_records(example.text_a, pieces, [self.task.labels[tag] for tag in tags], chances))

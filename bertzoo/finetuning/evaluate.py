@@ -95,7 +95,10 @@ class TaskModel(SavedModel):
         return self.task_name in GLUE and GLUE[self.task_name].pair
 
     def task(self, name: str = "", data_dir: str = "") -> TaskKind:
-        """Return the task `name`, as TaskKind.named does."""
+        """Return the task `name`, or the model's own if empty, as TaskKind.named does."""
+        name = name or self.task_name
+        if name == "own":
+            self.check_columns()
         return self.task_class.named(self, name, data_dir)
 
     def for_task(self, task: TaskKind) -> Self:
@@ -121,7 +124,7 @@ class TaskModel(SavedModel):
         task = self.task_class.unnamed(self)
         split = self.encode(task, examples, purpose="predict")
         slots, outputs = self.runner([split.rows], batch_size).run_all(split)
-        return task.decode(split, slots, outputs, self.tokenizer)
+        return task.decode(split, slots, outputs)
 
 
 def task_model(model: SavedModel) -> TaskModel:

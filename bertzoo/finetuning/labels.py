@@ -16,7 +16,6 @@ from bertzoo.conversion import tensors
 from bertzoo.conversion.pretrained import Pretrained, source_number
 from bertzoo.core.errors import ConfigError
 from bertzoo.core.paths import Location, resolve_name
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
     Predictions,
@@ -107,7 +106,7 @@ class LabelSplit(Split):
             return decision.predict((sigmoid if several else softmax)(logits), self.thresholds, several)
         if self.task.kind == "multi_label":
             return (logits > 0).astype(np.int32)
-        return logits[:, 0] * self.scale if self.task.kind == "regression" else logits.argmax(-1)
+        return logits[:, 0].astype(np.float64) * self.scale if self.task.kind == "regression" else logits.argmax(-1)
 
     def add_teacher(self, logits: np.ndarray) -> "LabelSplit":
         """Return the split with a teacher's logits (N,C); its predictions are the labels of examples without one."""
@@ -161,7 +160,6 @@ class LabelTask(TaskKind):
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
         """Return a task with labels. Without labels in the config, the task `own` gets those of the model's head."""
-        name = name or model.task_name
         if not name:
             raise ConfigError(f"{model.path} does not record its task. Name a task with --task.")
         if name in SQUAD:
@@ -169,7 +167,6 @@ class LabelTask(TaskKind):
                 f"{model.path} is fine-tuned for {model.kind}, but {name} has questions. Name a task with labels."
             )
         if name == "own":
-            model.check_columns()
             own = model.recipe.own
             names = labels_of(model.labels) if own.kind == "entities" else model.labels
             own = own if own.labels else replace(own, labels=names)
@@ -198,10 +195,6 @@ class LabelTask(TaskKind):
         if file is not None and order is not None:
             file = file.then(lambda outputs: outputs | {"logits": outputs["logits"][..., order]})
         return replace(model, pretrained=relabel(model.pretrained, self.task, str(model.path)), file=file)
-
-    @property
-    def train(self) -> tuple[str, ...]:
-        return self.task.train
 
     @property
     def dev(self) -> tuple[str, ...]:
@@ -254,9 +247,6 @@ class LabelTask(TaskKind):
             problem_type=PROBLEMS[self.task.kind],
             pooler=self.recipe.pooler and not tags,
         )
-
-    def read(self, name: str, directory: str) -> SplitExamples:
-        return self.task.read(name, directory)
 
     def check_labels(self, name: str, read: SplitExamples) -> None:
         if unlabelled := sum(example.label is None for example in read.examples):
@@ -419,17 +409,11 @@ class LabelTask(TaskKind):
         weights = self._class_weights(examples) if purpose == "train" else None
         return LabelSplit(task=self.task, examples=examples, rows=rows, scale=self.recipe.scale, weights=weights)
 
-    def decode(
-        self, split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
-    ) -> Predictions:
+    def decode(self, split: LabelSplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
         """Return labels, numbers or tags. A number is clipped to the task's limits."""
-        rows = split.rows
-        if self.task.kind == "regression":
-            numbers = rows.restore(slots, [output["logits"] for output in outputs])[:, 0].astype(np.float64)
-            values = numbers * self.recipe.scale
-            values = values if self.task.range is None else np.clip(values, *self.task.range)
-        else:
-            values = split.predict(slots, outputs)
+        rows, values = split.rows, split.predict(slots, outputs)
+        if self.task.range is not None:
+            values = np.clip(values, *self.task.range)
         chances = split.probabilities(slots, outputs)
         empty = sum(
             not (pair.text_a.strip() and (pair.text_b is None or pair.text_b.strip())) for pair in split.examples

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.entities import EntitySplit, EntityTask
 from bertzoo.finetuning.labels import LabelTask
 from bertzoo.finetuning.settings import Finetune
@@ -116,9 +115,8 @@ class MultiTask(TaskKind):
 
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        if (name or model.task_name) != "own":
+        if name != "own":
             raise ConfigError(f"{model.path} has several heads for tables of one's own, not for {name}. Use --input.")
-        model.check_columns()
         return cls(model.recipe, tuple(one.task_class.named(one, "own", data_dir) for one in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
 
     @classmethod
@@ -128,10 +126,6 @@ class MultiTask(TaskKind):
     @property
     def name(self) -> str:
         return "own"
-
-    @property
-    def train(self) -> tuple[str, ...]:
-        return self.task[0].train
 
     @property
     def dev(self) -> tuple[str, ...]:
@@ -172,20 +166,15 @@ class MultiTask(TaskKind):
         rows = (in_windows or [*heads.values()])[0].rows
         return MultiTaskSplit(examples=examples, rows=rows, heads=heads, windows=windows)
 
-    def decode(
-        self, split: MultiTaskSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
-    ) -> Predictions:
+    def decode(self, split: MultiTaskSplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
         """Return the predictions of each head by its name; a record has them in `heads`."""
         heads: dict[str, Predictions] = {}
         for name, one in zip(split.heads, self.task, strict=True):
-            heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs), tokenizer)
-        rows = zip(*(one.records for one in heads.values()), strict=True)
-        records = [
-            {"index": row[0]["index"], "heads": dict(zip(heads, ({**one} for one in row), strict=True))} for row in rows
-        ]
-        for record in records:
-            for one in record["heads"].values():
-                del one["index"]
+            heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs))
+        records = []
+        for example, *row in zip(split.examples, *(one.records for one in heads.values()), strict=True):
+            bare = ({key: value for key, value in record.items() if key != "index"} for record in row)
+            records.append({"index": example.key, "heads": dict(zip(heads, bare, strict=True))})
         return Predictions(
             {name: one.values for name, one in heads.items()},
             {name: one.probabilities for name, one in heads.items()},

@@ -9,7 +9,6 @@ import numpy as np
 
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
-from bertzoo.data.tokenizers.vocabulary import Tokenizer
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
     LOSSES,
@@ -97,9 +96,8 @@ class QuestionTask(TaskKind):
 
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        name, known = name or model.task_name, " or ".join(SQUAD)
+        known = " or ".join(SQUAD)
         if name == "own":
-            model.check_columns()
             return cls(model.recipe, question_task(model.recipe.own))
         if not name:
             raise ConfigError(f"{model.path} does not record its task. Name {known} with --task.")
@@ -231,14 +229,10 @@ class QuestionTask(TaskKind):
             decoding=options.decoding(self.task.nulls),
         )
 
-    def decode(
-        self, split: AnswerSplit, slots: Sequence[Slot], outputs: Sequence[Outputs], tokenizer: Tokenizer
-    ) -> Predictions:
-        answered, most = split.predict(slots, outputs), self.recipe.squad.max_question
-        pieces = tokenizer.encode_batch([question.text for question in split.examples])
-        cut = np.array([len(ids) > most for ids in pieces], bool)
+    def decode(self, split: AnswerSplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
+        answered, cut = split.predict(slots, outputs), split.windows.cut
         counts = [
-            (int(cut.sum()), f"cut to {most} pieces"),
+            (int(cut.sum()), f"cut to {self.recipe.squad.max_question} pieces"),
             (sum(not question.text.strip() for question in split.examples), "empty"),
             (sum(split.skipped.values()), "without an answer: the text has no word"),
         ]

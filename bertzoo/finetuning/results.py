@@ -190,10 +190,10 @@ def build_rows(groups: Iterable[Mapping[str, FinishedRun]]) -> list[ResultRow]:
         cells = {}
         for task, run in group.items():
             for split, named in run.median.items():
-                for metric in filter(lambda name: not is_threshold(name), named):
-                    values = [seed[split][metric] for seed in run.seeds]
-                    median = statistics.median(values)
-                    cells[f"{task} {split} {metric}"] = Cell(median, min(values), max(values), len(values))
+                for metric, median in named.items():
+                    if not is_threshold(metric):
+                        values = [seed[split][metric] for seed in run.seeds]
+                        cells[f"{task} {split} {metric}"] = Cell(median, min(values), max(values), len(values))
         first = next(iter(group.values()))
         rows.append(ResultRow(first.kind, first.source, f"{first.parameters / 1e6:.1f}", cells))
     return rows

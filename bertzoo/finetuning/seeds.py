@@ -15,7 +15,6 @@ from bertzoo.conversion.pretrained import Pretrained, inherited
 from bertzoo.core import atomic
 from bertzoo.core.config import divisors
 from bertzoo.core.documents import read_json
-from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import METRICS, model_name
 from bertzoo.core.logs import LOGGER
 from bertzoo.core.paths import Location
@@ -278,14 +277,8 @@ def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:
 
 def read_scores(file: Path) -> list[Figures]:
     """Read a seed's scores of each epoch, [] if there is no file; raises UserError if the file is damaged."""
-    if not file.is_file():
-        return []
-    try:
-        return read_json(file, [_EPOCH])
-    except ValueError as error:
-        raise UserError(
-            f"{file} is damaged ({error}). Restore the file, or remove {file.parent} to train the seed anew."
-        ) from error
+    advice = f"Restore the file, or remove {file.parent} to train the seed anew."
+    return read_json(file, [_EPOCH], advice) if file.is_file() else []
 
 
 def read_decision(folder: Path) -> dict[str, Any] | None:

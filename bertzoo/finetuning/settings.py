@@ -55,9 +55,8 @@ class EmbeddingOptions:
     directions: float = 1.0  # 1 - cosine
     relations: float = 0.0  # squared difference of the cosines within the batch
     sts_dir: str = ""  # folder of STS-B; its development set is scored too
-    vectors_dir: str = (
-        ""  # folder for the teacher's vectors, which later runs reuse; unset: data_dir, or train's folder
-    )
+    # folder for the teacher's vectors, which later runs reuse; unset: data_dir, or train's folder
+    vectors_dir: str = ""
 
     def __post_init__(self):
         SentenceEmbedding(pooling=self.pooling, projection=self.projection, sizes=self.sizes)  # checks the values

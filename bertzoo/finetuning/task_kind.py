@@ -231,9 +231,10 @@ class TaskKind(ABC):
     @classmethod
     @abstractmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        """Return the task `name`, or the model's own if empty; raises ConfigError for a task of another kind.
+        """Return the task `name`; raises ConfigError for a task of another kind.
 
-        data_dir: folder of the task's files; empty: the folder used in training.
+        name: empty if neither the user nor the model names one. data_dir: folder of the task's files; empty: the folder
+        used in training.
         """
 
     @classmethod
@@ -257,7 +258,7 @@ class TaskKind(ABC):
     @property
     def train(self) -> tuple[str, ...]:
         """Names of the data sets to train on."""
-        return ("train",)
+        return self.parts("train")
 
     @property
     def dev(self) -> tuple[str, ...]:
@@ -291,9 +292,9 @@ class TaskKind(ABC):
                 'another model, or head = "embedding".'
             )
 
-    @abstractmethod
     def read(self, name: str, directory: str) -> SplitExamples:
         """Read a data set; raises UserError for a wrong file."""
+        return self.task.read(name, directory)
 
     def read_files(self) -> dict[str, SplitExamples]:
         """Read the training and development files; raises UserError if one is wrong."""
@@ -311,7 +312,7 @@ class TaskKind(ABC):
     def encode(self, examples: Sequence[Any], name: str, form: RowForm, purpose: Purpose = "score") -> Split:
         """Encode the examples of the data set `name`; raises UserError if one does not suit the purpose."""
 
-    def decode(self, split: Any, slots: Sequence[Any], outputs: Sequence[Any], tokenizer: Tokenizer) -> Predictions:
+    def decode(self, split: Any, slots: Sequence[Any], outputs: Sequence[Any]) -> Predictions:
         """Return the predictions of a model's outputs for a split that is encoded to "predict"."""
         raise NotImplementedError(f"{type(self).__name__} predicts nothing. Define `decode`.")
 
@@ -362,11 +363,6 @@ class TaskKind(ABC):
     def compare(self, train: Any, dev: Mapping[str, Any], words: np.ndarray) -> dict[str, Any]:
         """Return the scores of simple models for comparison, {} without any. words: the word embeddings (V,E)."""
         return {}
-
-    def check_files(self) -> None:
-        """Read the training and development files; raise UserError if one is wrong or the test file is missing."""
-        self.read_files()
-        self.check_test_file()
 
     def check_test_file(self) -> None:
         """Raise UserError if the test file named in [own] is missing; else the error would come after training."""

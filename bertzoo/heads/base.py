@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from bertzoo.models.compute import ACTIVATIONS, Compute
-from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, layer_factory
+from bertzoo.models.parts import Backbone, Encoded, OnBackbone, Pretraining, check_sizes, layer_factory
 from bertzoo.models.replaced import ReplacedDetection
 from bertzoo.nn import ClassificationHead, Dropout
 from bertzoo.nn.parameter import init_shapes
@@ -51,6 +51,10 @@ class HeadConfig:
     probabilities: str = ""
     shortest: int = 0  # fewest tokens of a row in a file of variable length
 
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a field with a wrong value; by default, for a number outside of its range."""
+        check_sizes(self)
+
     @property
     def answer_options(self) -> dict[str, Any]:
         """Fields of `tasks.squad_tasks.SquadOptions` that the head decides."""
@@ -75,7 +79,7 @@ class HeadConfig:
         """Return the PyTorch classes of the head's module and of its own layers, under the same names.
 
         Their source becomes a part of modeling_bertzoo.py, where `Encoding` and `Part` are. An Encoding defines `head`,
-        and `exported` too if a file has other outputs. If it reads the mask, it defines `forward` and `exported`.
+        and `exported` too if a file has other outputs.
         """
         return ()
 
@@ -106,11 +110,6 @@ class TaskOutput(NamedTuple):
 class Encoding(OnBackbone):
     """A backbone without a head; subclasses add a head."""
 
-    @property
-    def reads_first(self) -> bool:
-        """Whether the head reads only the pooled first token; `logits` then computes the last layer for it alone."""
-        return False
-
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> TaskOutput:
@@ -120,7 +119,7 @@ class Encoding(OnBackbone):
     def logits(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, train: bool = False
     ) -> jax.Array | None:
-        """Return only the logits, or None without a head."""
+        """Return only the logits, or None without a head; with `reads_first`, the last layer computes one token."""
         first_BR = jnp.zeros((len(input_ids), 1), jnp.int32) if self.reads_first else None
         encoded = self.encode(input_ids, token_type_ids, attention_mask, train, first_BR)
         return self._read(encoded, attention_mask, train)

@@ -79,8 +79,8 @@ class SentenceEncoder(Encoding):
         return finish(pooled_BD.astype(jnp.float32), self.projection, self)
 
 
-def finish(x: jax.Array, projection: Callable | None, head: Any) -> jax.Array:
-    """Return pooled vectors (…,D) after the projection, cut and normalised as `head`, a SentenceEncoder, says."""
+def finish(x: jax.Array, projection: Callable | None, head: SentenceEncoder) -> jax.Array:
+    """Return pooled vectors (…,D) after the projection, cut and normalised as `head` says."""
     if projection is not None:
         x = projection(x)
         x = jnp.tanh(x) if head.tanh else x
@@ -175,13 +175,8 @@ class SentenceEmbedding(HeadConfig):
         class SentenceEncoder(Encoding):
             """A model whose output `embedding` (B,E) is a vector of the text; the settings are those of its head."""
 
-            def forward(self, input_ids, token_type_ids=None, attention_mask=None):
-                outputs = super().forward(input_ids, token_type_ids, attention_mask)
-                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-                return outputs | self.embed(outputs["hidden_states"][-1], outputs["pooled"], mask)
-
-            def embed(self, x, pooled, mask):
-                weight = mask.to(x.dtype)
+            def head(self, x, pooled, inputs):
+                weight = inputs["attention_mask"].to(x.dtype)
                 if self.pooling == "weighted_mean":
                     weight = weight * torch.arange(1, x.shape[1] + 1, device=x.device)
                 if self.pooling == "first":
@@ -205,16 +200,12 @@ class SentenceEmbedding(HeadConfig):
                     vector = (bits * places).sum(-1).to(torch.uint8)
                 return {"embedding": vector}
 
-            def exported(self, x, pooled, inputs):
-                return self.embed(x, pooled, inputs["attention_mask"])
-
         return (SentenceEncoder,)
 
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "PooledVector":
         projection = None if module.projection is None else make.affine(module.projection, params["projection"])
-        fields = {name: getattr(module, name) for name in ("pooling", "tanh", "size", "normalise", "output")}
-        return PooledVector(projection=projection, **fields)
+        return PooledVector(projection=projection, settings=module)
 
     @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
@@ -254,25 +245,16 @@ class SentenceEmbedding(HeadConfig):
 
 
 class PooledVector(struct.PyTreeNode):
-    """Head of the export graph with the output `embedding` (E); the fields are those of SentenceEncoder."""
+    """Head of the export graph with the output `embedding` (E). settings: the module's, whose layers are not used."""
 
     projection: Any
-    pooling: str = struct.field(pytree_node=False)
-    tanh: bool = struct.field(pytree_node=False)
-    size: int = struct.field(pytree_node=False)
-    normalise: bool = struct.field(pytree_node=False)
-    output: str = struct.field(pytree_node=False)
-
-    more_inputs: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads_first(self) -> bool:
-        return self.pooling == "first"
+    settings: SentenceEncoder = struct.field(pytree_node=False)
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
-        x = pooled(x_RD)[0] if self.pooling == "first" else pool(self.pooling, x_RD, x_RD[0], mask_L)
+        pooling = self.settings.pooling
+        x = pooled(x_RD)[0] if pooling == "first" else pool(pooling, x_RD, x_RD[0], mask_L)
         project = self.projection and (lambda vector: self.projection(vector[None])[0])
-        return {"embedding": round_vectors(finish(x, project, self), self.output)}
+        return {"embedding": round_vectors(finish(x, project, self.settings), self.settings.output)}
 
 
 @dataclass(frozen=True)

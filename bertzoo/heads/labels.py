@@ -26,7 +26,7 @@ from bertzoo.heads.base import (
     pool,
 )
 from bertzoo.models.compute import Activation, Compute
-from bertzoo.models.parts import Encoded, check_sizes
+from bertzoo.models.parts import Encoded
 from bertzoo.train.step import Batch, Metrics, Params, Sums
 
 Problem = Literal["regression", "single_label_classification", "multi_label_classification"]
@@ -86,7 +86,7 @@ class SequenceClassification(HeadConfig):
     pooling: Literal["first", "mean"] = "first"
 
     def __post_init__(self):
-        check_sizes(self)
+        super().__post_init__()
         if self.thresholds is not None and (self.task_kind == "regression" or len(self.thresholds) != len(self.labels)):
             raise ConfigError(
                 f"thresholds = {list(self.thresholds)} are not a probability for each of the labels "
@@ -127,20 +127,11 @@ class SequenceClassification(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class SequenceClassifier(Encoding):
-            def forward(self, input_ids, token_type_ids=None, attention_mask=None):
-                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-                outputs = super().forward(input_ids, token_type_ids, mask)
-                inputs = {"attention_mask": mask}
-                return outputs | self.exported(outputs["hidden_states"][-1], outputs["pooled"], inputs)
-
-            def head(self, x, pooled):
-                return {"logits": self.classifier(pooled)}
-
-            def exported(self, x, pooled, inputs):
+            def head(self, x, pooled, inputs):
                 if self.pooling == "mean":
                     weight = inputs["attention_mask"][..., None].to(x.dtype)
                     pooled = (x * weight).sum(1) / weight.sum(1)
-                return self.head(x, pooled)
+                return {"logits": self.classifier(pooled)}
 
         return (SequenceClassifier,)
 
@@ -178,9 +169,6 @@ class TokenClassification(HeadConfig):
     dropout: float = 0.1
     pooler: bool = True
 
-    def __post_init__(self):
-        check_sizes(self)
-
     def build(self, model: Any, compute: Compute) -> TokenClassifier:
         head = classification_head(model, compute, len(self.labels), self.dropout, self.hidden)
         return TokenClassifier(*keep_pooler(model.backbone(compute), self.pooler), head)
@@ -191,7 +179,7 @@ class TokenClassification(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class TokenClassifier(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 return {"logits": self.token_classifier(x)}
 
         return (TokenClassifier,)
@@ -287,15 +275,10 @@ class Logits(struct.PyTreeNode):
     output: Any
     activation: Callable | None = struct.field(pytree_node=False)
     # "first" gives logits (C) of the pooled first token, "mean" of the mean of the tokens' states. "tokens" gives C
-    # logits for each token (L,C), "token" gives one logit for each token (L)
+    # logits for each token (L,C), "token" gives one logit for each token (L). "span" gives `start_logits` (L) and
+    # `end_logits` (L)
     of: str = struct.field(pytree_node=False)
     norm: Any = None
-
-    more_inputs: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads_first(self) -> bool:
-        return self.of == "first"
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         x = pooled(x_RD) if self.of == "first" else x_RD
@@ -305,6 +288,8 @@ class Logits(struct.PyTreeNode):
         if self.norm is not None:
             x = self.norm(x)
         y = self.output(x)
+        if self.of == "span":
+            return {"start_logits": y[:, 0], "end_logits": y[:, 1]}
         return {"logits": y if self.of == "tokens" else y.reshape(-1)}
 
 

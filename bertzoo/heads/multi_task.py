@@ -31,6 +31,10 @@ class MultiTaskEncoder(Encoding):
     heads: tuple[Encoding, ...]  # models whose own backbones are None
     names: tuple[str, ...]
 
+    @property
+    def reads_first(self) -> bool:
+        return all(one.reads_first for one in self.heads)
+
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> Any:
         return {name: one.head(last_BLD, pooled_BD, train) for name, one in zip(self.names, self.heads, strict=True)}
 
@@ -81,9 +85,9 @@ class MultiTaskHead(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class MultiTaskEncoder(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 heads = zip(self.names, self.row("heads"), strict=True)
-                return {f"{name}_logits": head.head(x, pooled)["logits"] for name, head in heads}
+                return {f"{name}_logits": head.head(x, pooled, inputs)["logits"] for name, head in heads}
 
         return (MultiTaskEncoder,)
 
@@ -142,12 +146,6 @@ class MultiTaskLogits(struct.PyTreeNode):
 
     heads: tuple[Logits, ...]
     names: tuple[str, ...] = struct.field(pytree_node=False)
-
-    more_inputs: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def reads_first(self) -> bool:
-        return all(one.reads_first for one in self.heads)
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         return {

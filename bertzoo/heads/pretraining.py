@@ -45,14 +45,14 @@ class MaskedLanguageModel(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class Pretraining(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 outputs = {"masked_logits": self.masked_head(x, self.embedding.word.embedding)}
                 if self.sentence_head is not None:
                     outputs["sentence_logits"] = self.sentence_head(pooled)
                 return outputs
 
             def exported(self, x, pooled, inputs):
-                return self.head(x.index_select(1, inputs["masked_positions"][0]), pooled)
+                return self.head(x.index_select(1, inputs["masked_positions"][0]), pooled, inputs)
 
         return (Pretraining,)
 
@@ -95,9 +95,6 @@ class MaskedLogits(struct.PyTreeNode):
     sentence: Any
     activation: Callable = struct.field(pytree_node=False)
 
-    more_inputs: ClassVar[tuple[str, ...]] = MaskedLanguageModel.inputs
-    reads_first: ClassVar[bool] = False
-
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         z_PE = self.norm(self.activation(self.dense(gather_rows(x_RD, inputs["masked_positions"]))))
         width = table_VE.shape[1]
@@ -135,7 +132,7 @@ class ReplacedTokens(HeadConfig):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class Discriminator(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 return {"logits": self.replaced_head(x)}
 
         return (Discriminator,)

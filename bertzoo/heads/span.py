@@ -31,7 +31,7 @@ from bertzoo.heads.base import (
 )
 from bertzoo.heads.labels import Logits, logits_graph
 from bertzoo.models.compute import ACTIVATIONS, Activation, Compute
-from bertzoo.models.parts import OnBackbone, check_sizes, logit
+from bertzoo.models.parts import OnBackbone, logit
 from bertzoo.nn import DensePair, glorot_uniform
 from bertzoo.nn.positions import take_tokens
 from bertzoo.train.step import Batch, Metrics, Params, Sums
@@ -79,9 +79,6 @@ class SpanExtraction(AnswerHead):
     dropout: float = 0.0
     pooler: bool = True
 
-    def __post_init__(self):
-        check_sizes(self)
-
     def build(self, model: Any, compute: Compute) -> SpanFinder:
         head = classification_head(model, compute, 2, self.dropout, self.hidden)
         return SpanFinder(*keep_pooler(model.backbone(compute), self.pooler), head)
@@ -96,7 +93,7 @@ class SpanExtraction(AnswerHead):
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
         class SpanFinder(Encoding):
-            def head(self, x, pooled):
+            def head(self, x, pooled, inputs):
                 return {"logits": self.span_head(x)}
 
             def exported(self, x, pooled, inputs):
@@ -106,21 +103,8 @@ class SpanExtraction(AnswerHead):
         return (SpanFinder,)
 
     @staticmethod
-    def graph(module: Any, params: Any, make: GraphLayers) -> "SpanLogits":
-        return SpanLogits(logits=logits_graph(module.span_head, params["span_head"], "tokens", make))
-
-
-class SpanLogits(struct.PyTreeNode):
-    """Head of the export graph with the outputs `start_logits` and `end_logits`, (L) each."""
-
-    logits: Logits
-
-    more_inputs: ClassVar[tuple[str, ...]] = ()
-    reads_first: ClassVar[bool] = False
-
-    def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
-        logits_LC = self.logits(x_RD, pooled, mask_L, table_VE, inputs)["logits"]
-        return {"start_logits": logits_LC[:, 0], "end_logits": logits_LC[:, 1]}
+    def graph(module: Any, params: Any, make: GraphLayers) -> Logits:
+        return logits_graph(module.span_head, params["span_head"], "span", make)
 
 
 @dataclass(frozen=True)
@@ -282,9 +266,6 @@ class JointSpanExtraction(AnswerHead):
     hidden_size: int = 512  # width of the layers that read pairs of tokens
     beam: int = 20  # number of likely starts whose ends are predicted
 
-    def __post_init__(self):
-        check_sizes(self)
-
     @property
     def shortest(self) -> int:
         """A row has at least as many tokens as the head compares starts."""
@@ -431,9 +412,6 @@ class JointSpanLogits(struct.PyTreeNode):
     end: Pair
     null: Pair
     beam: int = struct.field(pytree_node=False)
-
-    more_inputs: ClassVar[tuple[str, ...]] = JointSpanExtraction.inputs
-    reads_first: ClassVar[bool] = False
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         length, types_L = len(x_RD), inputs[TYPES].astype(jnp.float32)

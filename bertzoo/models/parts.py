@@ -286,6 +286,11 @@ class OnBackbone(nn.Module):
     encoder: nn.Module
     pooler: nn.Module | None
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether the head reads only the pooled first token, so that the last layer may compute it alone."""
+        return False
+
     def encode(
         self,
         input_ids: jax.Array,

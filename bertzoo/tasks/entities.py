@@ -25,9 +25,8 @@ _PREFIXES = {"BIO": "BI", "BIOES": "BIES"}
 _SPAN = {"start": int, "end": int, "label": str}
 _OVERLAP = 4  # windows overlap by a fourth of a row
 _AT_ONCE = 256  # texts per call of the tokenizer
-_SPACE = re.compile(
-    "[\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-)  # what every normaliser makes a space
+# What every normaliser makes a space.
+_SPACE = re.compile("[\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 
 
 class Entity(NamedTuple):

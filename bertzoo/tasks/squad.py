@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from bertzoo.core.documents import DocumentError, read_json
+from bertzoo.core.documents import DocumentError, fitting, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.data.hashes import is_heldout
@@ -13,6 +13,11 @@ from bertzoo.tasks import fields, readers
 Version = Literal["1.1", "2.0"]
 _JSON = {"train": "train-v{}.json", "dev": "dev-v{}.json"}
 _PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's names of the splits
+# Patterns of core/documents.
+_ARTICLES = {"data": [{"paragraphs": [{"context": str, "qas": [dict]}]}]}
+_QUESTION = {"id": str, "question": str, "answers?": list | None, "is_impossible?": bool}
+_ANSWER = {"text": str, "answer_start": int}
+_ADVICE = "Use SQuAD's layout: data, paragraphs, qas, answers."
 
 
 class Answer(NamedTuple):
@@ -120,65 +125,44 @@ def check_questions(questions: list[Question], origin: str) -> list[Question]:
 
 def _read_json(file: Path) -> Iterator[Question]:
     try:
-        table = read_json(file, object)
+        articles = read_json(file, _ARTICLES, f"Download the JSON again. {_ADVICE}")["data"]
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist. Correct data_dir.") from error
+    for i, article in enumerate(articles):
+        for j, paragraph in enumerate(article["paragraphs"]):
+            place, title = f"{file} article {i} paragraph {j}", str(article.get("title", f"article {i}"))
+            for k, record in enumerate(paragraph["qas"]):
+                yield _question(record, paragraph["context"], title, place, f"question {k}")
+
+
+def _question(record: dict[str, Any], context: Any, article: str, place: str, number: str) -> Question:
+    try:
+        listed = fitting(record, _QUESTION).get("answers") or []
+        fitting(listed, [_ANSWER], "answers")
     except DocumentError as error:
-        raise UserError(f"{file} is not valid JSON: {error}. Download the file again.") from error
-    for i, article in enumerate(_list(table, "data", str(file))):
-        place = f"{file} article {i}"
-        title = article.get("title", f"article {i}") if isinstance(article, dict) else ""
-        for j, paragraph in enumerate(_list(article, "paragraphs", place)):
-            where = f"{place} paragraph {j}"
-            for k, record in enumerate(_list(paragraph, "qas", where)):
-                yield _question(record, _text(paragraph, "context", where), str(title), where, f"question {k}")
-
-
-def _question(record: Any, context: str, article: str, place: str, number: str) -> Question:
-    key = _text(record, "id", f"{place} {number}")
-    place = f"{place} question {key}"
-    listed = [] if record.get("answers") is None else _list(record, "answers", place)
-    answers = tuple(Answer(_text(a, "text", place), _start(a, place)) for a in listed)
+        raise UserError(f"{place} {number}: {error}. {_ADVICE}") from error
+    place = f"{place} question {record['id']}"
+    key, text, paragraph = (
+        fields.text(cell, place, name)
+        for name, cell in (("id", record["id"]), ("question", record["question"]), ("context", context))
+    )
+    answers = tuple(Answer(fields.text(answer["text"], place, "text"), answer["answer_start"]) for answer in listed)
     impossible = record.get("is_impossible", record.get("answers") == [])
-    if not isinstance(impossible, bool):
-        raise UserError(f"{place} has is_impossible = {impossible!r}. Use true or false.")
     if impossible and answers:
         raise UserError(
             f"{place} has is_impossible = true and the answer {answers[0].text[:50]!r}. Remove one of the two."
         )
-    return Question(key, _text(record, "question", place), context, answers, impossible, article, place)
+    return Question(key, text, paragraph, answers, impossible, article, place)
 
 
-def _start(answer: Any, place: str) -> int:
-    start = answer.get("answer_start")
-    if type(start) is not int:
-        raise UserError(
-            f"{place} has answer_start = {start!r}, which is not a character position. Use a whole number from 0."
-        )
-    return start
-
-
-def _list(table: Any, field: str, place: str) -> list[Any]:
-    value = table.get(field) if isinstance(table, dict) else None
-    if not isinstance(value, list):
-        raise UserError(
-            f"{place} has no list in the field {field!r}. Use SQuAD's layout: data, paragraphs, qas, answers."
-        )
-    return value
-
-
-def _text(table: Any, field: str, place: str) -> str:
-    return fields.text(table.get(field) if isinstance(table, dict) else None, place, field)
-
-
-def _from_rows(rows: Iterable[Any], origin: str) -> Iterator[Question]:
+def _from_rows(rows: Iterable[dict[str, Any]], origin: str) -> Iterator[Question]:
     """Yield the questions in Hugging Face's rows; a row has a list of answer texts and a list of starts."""
     for number, row in enumerate(rows):
         place = f"{origin} row {number}"
-        answers = row.get("answers") if isinstance(row, dict) else None
+        answers = row.get("answers")
         columns = [answers.get(name) if isinstance(answers, dict) else None for name in ("text", "answer_start")]
         if not all(isinstance(column, list) for column in columns):
             raise UserError(f"{place} has no answers with text and answer_start. Use a data set in SQuAD's layout.")
         pairs = zip(*columns, strict=False)
         record = {**row, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
-        yield _question(record, _text(row, "context", place), str(row.get("title", "")), origin, f"row {number}")
+        yield _question(record, row.get("context"), str(row.get("title", "")), origin, f"row {number}")

@@ -113,6 +113,7 @@ class Windows:
     windows: in the order of the questions.
     pieces: {text of a paragraph: its tokens}.
     rows: token ids of the windows, in the order of `windows`.
+    cut: (Q,) bool, whether the question itself was cut.
     skipped: {reason: number of questions that have no window for this reason}.
     unknown: indices of the questions without a usable answer, whose windows have weight 0 in batches; None without
     labels.
@@ -122,6 +123,7 @@ class Windows:
     windows: list[Window]
     pieces: Mapping[str, Pieces]
     rows: Rows
+    cut: np.ndarray
     skipped: Counter[str]
     unknown: frozenset[int] | None
 
@@ -225,8 +227,15 @@ def make_windows(
         middle=np.array([window.context for window in windows], np.int64),
         cut=np.array([w.size < len(pieces[questions[w.question].context].ids) for w in windows], bool),
     )
-    known = frozenset(unknown) if labels else None
-    return Windows(questions=questions, windows=windows, rows=rows, pieces=pieces, skipped=skipped, unknown=known)
+    return Windows(
+        questions=questions,
+        windows=windows,
+        pieces=pieces,
+        rows=rows,
+        cut=np.array([len(encoded[question.text]) > windowing.max_question for question in questions], bool),
+        skipped=skipped,
+        unknown=frozenset(unknown) if labels else None,
+    )
 
 
 def align(question: Question, pieces: Pieces, ids: np.ndarray) -> tuple[int, int] | str:

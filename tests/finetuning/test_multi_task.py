@@ -145,7 +145,7 @@ def test_heads_that_label_texts_share_rows(folder: Path, tmp_path: Path):
     }
     assert {name: float(loss) for name, loss in losses.items()} == pytest.approx(expected, rel=1e-5)
     assert {name: float(weight) for name, weight in joint.weights(batch).items()} == dict.fromkeys(expected, count)
-    records = list(task.decode(split, [slot], [outputs], tokenizer).records)
+    records = list(task.decode(split, [slot], [outputs]).records)
     for place, row in enumerate(slot.rows):
         found = records[row]["heads"]
         assert found["mood"]["label"] == "ab"[mood[place].argmax()]

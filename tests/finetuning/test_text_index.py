@@ -112,7 +112,7 @@ def write_beir(folder: Path, documents: list[dict], queries: list[dict], judged:
 
 def test_a_relevant_document_may_have_its_querys_identifier(place: Path, tmp_path, monkeypatch):
     """One query is compared at a time, so each must be compared with its own documents."""
-    monkeypatch.setattr(embedding_scores, "_QUERIES", 1)
+    monkeypatch.setattr(embed, "_QUERIES", 1)
     records = [{"_id": str(i), "text": text} for i, text in enumerate(TOPICS)]
     write_beir(tmp_path / "a", records, records, [(str(i), str(i)) for i in range(4)])
     found = bertzoo.evaluate(place / "run", task="retrieval", data_dir=tmp_path / "a")

@@ -49,16 +49,17 @@ def build_graph(model: Any, params: Params) -> Graph:
         if name not in by_name:
             by_name[name] = _layer(layer, params["encoder"][name])
     make = GraphLayers(affine=_affine, linear=parts.Affine, norm=_norm, activation=_activation)
-    projection, head = model.encoder.projection, head_class(model).graph(model, params, make)
+    projection, head = model.encoder.projection, head_class(model)
     layers = [by_name[name] for name in names(model.encoder.layers)]
-    if head.reads_first:
+    if model.reads_first:
         layers[-1] = layers[-1].replace(first=True)
     return Graph(
         embedding=_embedding(model.embedding, params["embedding"]),
         projection=None if projection is None else _affine(projection, params["encoder"]["projection"]),
         layers=tuple(layers),
         pooler=None if model.pooler is None else _affine(model.pooler, params["pooler"]),
-        head=head,
+        head=head.graph(model, params, make),
+        more_inputs=head.inputs,
     )
 
 

@@ -408,7 +408,7 @@ class Graph(struct.PyTreeNode):
     """A model with its head for one row of tokens; a call returns the outputs by name.
 
     projection: maps the embeddings (L,E) to the layers' width, (L,D). pooler: None if the head reads the first token's
-    state unpooled.
+    state unpooled. more_inputs: `inputs` of the head's config.
     """
 
     embedding: GraphEmbedding
@@ -416,11 +416,12 @@ class Graph(struct.PyTreeNode):
     layers: tuple[GraphLayer, ...]
     pooler: Affine | None
     head: Any
+    more_inputs: tuple[str, ...] = struct.field(pytree_node=False)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, int32 arrays of shape (L), or (P) for `masked_positions`."""
-        more = self.head.more_inputs
+        more = self.more_inputs
         types = () if self.embedding.token_type is None and TYPES not in more else (TYPES,)
         return ("input_ids", *types, "attention_mask", *(name for name in more if name != TYPES))
 
