@@ -289,7 +289,7 @@ def train(
                     initial=None if start is None else start.params,
                     followed=followed,
                     profile=run.path / "profile" if hosts.is_first() and recipe.run.profile_start else None,
-                    memory_advice=memory.advice(built),
+                    memory_advice=functools.partial(memory.advice, built),
                 )
             )
     finally:
