@@ -47,10 +47,6 @@ class BenchmarkSettings:
             for name in getattr(self, field) or ():
                 if name not in known:
                     raise UserError(f"{flag_of(type(self), field)}={name} is not known. Use {', '.join(known)}.")
-        for flag, numbers in (("threads", self.threads), ("lengths", self.lengths or ())):
-            for number in numbers:
-                if number < 1:
-                    raise UserError(f"--{flag}={number} is less than 1. Use numbers from 1, such as 1,4.")
         if not 1 <= self.rounds <= self.runs:
             raise UserError(
                 f"--rounds={self.rounds} is not between 1 and --runs={self.runs}. Use at least one run per round."
