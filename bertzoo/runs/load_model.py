@@ -81,12 +81,11 @@ def local_copy(url: str) -> Iterator[ModelCopy]:
     home = paths.cache_folder("models") / _digest(url)
     directory = home / _digest(tree)
     with atomic.wait_for(home):
-        files = {directory / path: size for path, (size, _) in tree.items()}
-        if all(file.is_file() and file.stat().st_size == size for file, size in files.items()):
+        sizes = {path: size for path, (size, _) in tree.items()}
+        if all((directory / path).is_file() and (directory / path).stat().st_size == sizes[path] for path in sizes):
             _LOG.info(f"{url} is unchanged; using its copy in {directory}")
         else:
             shutil.rmtree(home, ignore_errors=True)  # a copy of an earlier version
-            sizes = {path: size for path, (size, _) in tree.items()}
             _LOG.info(f"copying {url} to {directory}: {len(tree):,} files, {sum(sizes.values()) / 1e6:,.1f} MB")
             check_room(home.parent, sum(sizes.values()), url)
             with atomic.new_directory(directory) as temporary:
