@@ -110,10 +110,10 @@ def _start(run: RunDirectory, recipe: Pretrain, origin: Location | None) -> tupl
 
     If `origin` is None, both are None. If the run has a checkpoint, the parameters are None.
     """
-    if hosts.share("the newest checkpoint", run.latest) is not None:
-        return None, None if origin is None else run.tokenizer()
     if origin is None:
         return None, None
+    if hosts.share("the newest checkpoint", run.latest) is not None:
+        return None, run.tokenizer()
     start, before = warm_start.read_warm_start(origin, recipe), run.origin("from")
     training.check_same_everywhere(start.record["parameters_sha256"], "the initial parameters", str(origin))
     old, new = (record or {} for record in (before, start.record))
