@@ -75,7 +75,6 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -174,7 +174,6 @@ class Pruning:
         return [number for number in iterations if not self.run.part(self.recipe, number, "tune").finished]
 
     def begin(self, corpus: Corpus) -> None:
-        """Write the run's config and provenance."""
         record = self.record or self.unpruned.record
         self.run.write_config(self.recipe)
         if isinstance(self.target, Latency) and self.run.latest() is None:

@@ -116,7 +116,6 @@ def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".
 
 
 def total_steps(stages: Sequence[Stage]) -> int:
-    """Return the number of steps of all stages."""
     return sum(stage.steps for stage in stages)
 
 
@@ -220,7 +219,6 @@ def _jitted_steps(
     frozen_places: tuple[jax.sharding.Sharding, ...],
     frozen_tree: Any,
 ) -> tuple[Any, Any]:
-    """Build a stage's jitted training step and its evaluation step."""
     optimizer = setup.transformation(*schedule)
     train_step = make_train_step(
         setup.trained,

@@ -52,7 +52,6 @@ class Mesh:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Size of every mesh axis."""
         return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
 
     def __post_init__(self):
