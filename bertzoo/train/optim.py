@@ -255,25 +255,21 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
     return all_scaled
 
 
-def excluded(params: Any) -> Any:
-    """Return a tree with True for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
-    return jax.tree.map_with_path(lambda path, _: name_of(path[-1:]) in ("bias", "scale"), params)
-
-
-def _included(params: Any) -> Any:
-    return jax.tree.map(lambda out: not out, excluded(params))
+def decayed(params: Any) -> Any:
+    """Return a tree with False for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
+    return jax.tree.map_with_path(lambda path, _: name_of(path[-1:]) not in ("bias", "scale"), params)
 
 
 def per_tensor(config: Optimizer) -> optax.GradientTransformation:
     """Build the per-tensor part of the update (moments, decay, trust ratio), to be multiplied by −learning rate."""
     moments = (config.beta1, config.beta2, config.epsilon)
-    decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
+    decay = optax.masked(optax.add_decayed_weights(config.weight_decay), decayed)
     match config:
         case Lamb(variant="optax"):
             return optax.chain(optax.scale_by_adam(*moments), decay, scale_by_trust_ratio())
         case Lamb():
             adam = optax.scale_by_adam if config.variant == "nvidia" else scale_by_moments
-            return optax.chain(adam(*moments), decay, optax.masked(scale_by_trust_ratio(), _included))
+            return optax.chain(adam(*moments), decay, optax.masked(scale_by_trust_ratio(), decayed))
         case AdamW() | Muon():  # for Muon, all parameters but its matrices
             return optax.chain(optax.scale_by_adam(*moments), decay)
         case BertAdam():
