@@ -5,7 +5,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +92,8 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     return jax.sharding.Mesh(np.concatenate(parts), **axes)
 
 
-class Placement(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Placement:
     """A parameter's sharding (`spec`), and a sentence for each fallback that it uses (`taken`)."""
 
     spec: PartitionSpec
@@ -167,11 +168,7 @@ def placements(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
 
 def shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     """Return the NamedSharding of every parameter; takes the arguments and raises the errors of `placements`."""
-    return jax.tree.map(
-        lambda placed: NamedSharding(mesh, placed.spec),
-        placements(boxed, mesh),
-        is_leaf=lambda leaf: isinstance(leaf, Placement),
-    )
+    return jax.tree.map(lambda placed: NamedSharding(mesh, placed.spec), placements(boxed, mesh))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
