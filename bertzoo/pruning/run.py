@@ -256,8 +256,8 @@ class Pruning:
             weights = {name: state.put(array, places[name]) for name, array in source.params.items()}
             start = replace(source, params={}, frozen=nested(weights))
             self._train_part(part, scoring, built, corpus, start)
-        mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-        return objective, restore_params(part.run.checkpoints, state.abstract_params(objective, mesh))[0]
+        shapes = state.abstract_params(objective, sharding.one_device())
+        return objective, restore_params(part.run.checkpoints, shapes)[0]
 
     def _build(self, part: PartRun, recipe: Any) -> Experiment:
         """Build a training run, whose messages name the stages as this run's config does."""

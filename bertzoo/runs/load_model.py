@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import tomli_w
 
@@ -46,7 +45,7 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import checkpoint, contents, sharding, state
 from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.state import named
-from bertzoo.train.step import Totals, make_eval_step
+from bertzoo.train.step import evaluate, make_eval_step
 
 _LOG = logging.getLogger(__name__)
 
@@ -197,8 +196,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
         raise UserError(missing_model(path))
     recipe = run.load()
     trained = experiments.build_setups(recipe)[-1].objective
-    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-    params, step = restore_params(run.checkpoints, state.abstract_params(trained, mesh), which)
+    params, step = restore_params(run.checkpoints, state.abstract_params(trained, sharding.one_device()), which)
     objective = recipe.objective.build(recipe.model, recipe.compute)
     params = {name: part for name, part in params.items() if name != PROJECTIONS}
     return LoadedRun(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
@@ -218,15 +216,14 @@ def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None
     text = loaded.run.open_corpus(corpus)
     batches = RunBatches(loaded.recipe, text, loaded.run.plans)
     rows = batches.stage(index, "heldout").rows
-    step, totals = make_eval_step(loaded.objective), Totals()
-    for batch in batches.heldout(index, rows, 1):
-        totals.add(step(loaded.params, None, jax.tree.map(jax.numpy.asarray, batch)))
+    heldout, eval_step = batches.heldout(index, rows, 1), make_eval_step(loaded.objective)
+    means = evaluate(eval_step, loaded.params, None, heldout, sharding.one_device())
     unigram = unigram_entropy(text)
     return {
         "step": loaded.step,
         "rows": rows,
         "max_length": stages[index].max_length,
-        **totals.means(),
+        **means,
         "unigram_entropy": unigram.entropy,
         "unigram_cross_entropy": unigram.cross_entropy,
     }

@@ -92,6 +92,11 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     return jax.sharding.Mesh(np.concatenate(parts), **axes)
 
 
+def one_device() -> jax.sharding.Mesh:
+    """Return a mesh of one device of this process."""
+    return make_mesh(Mesh(data=1), jax.local_devices()[:1])
+
+
 @dataclasses.dataclass(frozen=True)
 class Placement:
     """A parameter's sharding (`spec`), and a sentence for each fallback that it uses (`taken`)."""
