@@ -244,15 +244,11 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
     reads every parameter and every update once more.
     """
 
-    def scaled(update: jax.Array, param: jax.Array) -> jax.Array:
+    def scaled(update: Any, param: Any) -> jax.Array:
         param_norm, update_norm = jnp.linalg.norm(param), jnp.linalg.norm(update)
         return update * jnp.where((param_norm == 0) | (update_norm == 0), 1.0, param_norm / update_norm)
 
-    @optax.stateless
-    def all_scaled(updates: Any, params: Any) -> Any:
-        return jax.tree.map(scaled, updates, params)
-
-    return all_scaled
+    return optax.stateless_with_tree_map(scaled)
 
 
 def decayed(params: Any) -> Any:
