@@ -125,7 +125,7 @@ class Counts:
     def compiled(self, name: str, slice_: str) -> dict[int, compiled.CompiledStep]:
         """What the compiler allocated for the steps of a plan, by stage."""
         stages = [one for one in self.record["compiled"] if (one["plan"], one["slice"]) == (name, slice_)]
-        return {one["stage"]: compiled.parse_result(one["result"]) for one in stages}
+        return {one["stage"]: loader.from_dict(compiled.CompiledStep, one["result"]) for one in stages}
 
     def plan(self, name: str, slice_: str) -> list[StagePlan]:
         """The stages of a plan on a slice; none if the plan was not counted on as many devices."""

@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,6 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -128,8 +127,7 @@ def ratio(ours: Rounds, theirs: Rounds) -> float:
 
 def memory_of_file(options: Any, model: Any, file: Path, length: int, inputs: tuple[str, ...]) -> int:
     """Return the peak bytes of a process that runs a file of `options` once, minus those of the runtime alone."""
-    python = str(options.python or sys.executable) if options.to == "executorch" else sys.executable
     request = LoadRequest(options.to, str(file), 1, model.vocab_size, inputs)
-    with closing(Worker(str(file), request, python)) as worker:
+    with start_workers([(str(file), request)], str(options.python or sys.executable)) as (worker,):
         worker.run([length])
         return worker.peak()

@@ -21,10 +21,11 @@ from bertzoo.core import atomic
 from bertzoo.core.documents import parse_json, read_json
 from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import model_name
-from bertzoo.finetuning.saved_model import SavedModel, one_device
+from bertzoo.finetuning.saved_model import SavedModel
 from bertzoo.runs.runner import FlaxRunner, Runner
 from bertzoo.tasks import fields
 from bertzoo.tasks.rows import encode_pieces
+from bertzoo.train import sharding
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class EmbeddingModel(SavedModel):
             module, params = self.module()
             predict = self.pretrained.head.objective(module).predict
             lengths = (*(length for length in _LENGTHS if length < self.max_length), self.max_length)
-            self._runners[size] = FlaxRunner(predict, params, self.mesh or one_device(), size, lengths)
+            self._runners[size] = FlaxRunner(predict, params, self.mesh or sharding.one_device(), size, lengths)
         return self._runners[size]
 
     @cached_property

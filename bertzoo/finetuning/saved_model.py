@@ -59,7 +59,7 @@ class SavedModel:
         lengths = bucket_lengths(rows, self.recipe.buckets, self.max_length)
         size = batch_size or self.recipe.batch_size
         function = outputs_and_losses(self.pretrained.head.objective(module))
-        return FlaxRunner(function, params, self.mesh or one_device(), size, lengths)
+        return FlaxRunner(function, params, self.mesh or sharding.one_device(), size, lengths)
 
     def module(self) -> tuple[Any, Any]:
         """Return the Linen module of the model with its head, in the run's precision, and the parameters."""
@@ -82,11 +82,6 @@ class SavedModel:
     def padding(self) -> int:
         """Number of padding tokens after a row that affect the model's outputs."""
         return self.pretrained.model.padding_seen
-
-
-def one_device() -> jax.sharding.Mesh:
-    """Return a mesh of one device."""
-    return sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
 
 
 def is_finetuned(name: str | Path) -> bool:

@@ -76,7 +76,6 @@ def best_points(record: JobRecord) -> list[CommandJob]:
 
 
 def _row(record: JobRecord, job: CommandJob) -> dict[str, Any]:
-    """Return the row of a point in the table."""
     state, error = record.states.get(job.name, ("waiting", ""))
     if finished := record.entry(job) is not None:
         state = "finished"

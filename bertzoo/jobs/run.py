@@ -234,8 +234,7 @@ class Checks:
             if isinstance(recipe, Prune):
                 parts = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)]
                 parts *= recipe.cut.iterations
-            built = [(build_experiment(part), part) for part in parts]
-            stages = [(one, i, stage) for one, part in built for i, stage in enumerate(part.stages)]
+            stages = [(one, i, stage) for one in map(build_experiment, parts) for i, stage in enumerate(one.stages)]
             flops = sum(stage.steps * one.flops(i) * stage.batch_size for one, i, stage in stages)
             return sum(stage.steps for _, _, stage in stages), flops
         steps = flops = 0

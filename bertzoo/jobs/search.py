@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bertzoo.core import config
+from bertzoo.core import atomic, config
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import ConfigError, UserError, needs_extra
 from bertzoo.heads import NoHead
@@ -88,17 +88,14 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
     numbers = fronts([pairs[job.name] for job in final])
     best = [job for job, number in zip(final, numbers, strict=True) if not number]
     folder, rows = record.path / NAME, []
-    temporary = folder.with_name(f"{NAME}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    for job in best:
-        name = f"{job.place.rpartition('/')[2]}.toml"
-        (temporary / name).write_text(config.dump(record.recipes[job.name][0]), encoding="utf-8")
-        milliseconds, loss = pairs[job.name]
-        values = {"ms": milliseconds, "loss": loss, **(job.settings or {})}
-        rows.append(values | {"run": record.places.output(job), "config": str(folder / name)})
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier front
-    temporary.rename(folder)
+    with atomic.new_directory(folder) as temporary:
+        for job in best:
+            name = f"{job.place.rpartition('/')[2]}.toml"
+            (temporary / name).write_text(config.dump(record.recipes[job.name][0]), encoding="utf-8")
+            milliseconds, loss = pairs[job.name]
+            values = {"ms": milliseconds, "loss": loss, **(job.settings or {})}
+            rows.append(values | {"run": record.places.output(job), "config": str(folder / name)})
     table, picture = (record.path / f"{NAME}.{suffix}" for suffix in ("csv", "png"))
     write_csv(table, rows, rows[0])
     earlier = [pairs[job.name] for job in trained if job.rung < last]

@@ -27,8 +27,8 @@ from typing import Any
 from bertzoo.core import atomic, paths
 from bertzoo.core import config as loader
 from bertzoo.core.child import start_python
-from bertzoo.core.documents import fitting, parse_json, read_json
-from bertzoo.core.errors import UserError
+from bertzoo.core.documents import parse_json, read_json
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import config_class
 from bertzoo.planning import chips
 from bertzoo.runs.configs import Recipe
@@ -48,9 +48,6 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 _REVISION = "3"  # part of the keys of stored results; raise it when the same program gets other figures or fields
-_COUNTED = {"kind": str, "group": int, "count": int, "size": int, "sent": int}
-_SIZES = dict.fromkeys(("needed?", "arguments?", "temporaries?", "code?", "accessed?"), int | None)
-_RESULT = {"seconds": float, **_SIZES, "collectives?": list | None}
 # Bytes that a device sends in the best algorithm on a ring of n devices, per byte of the operation's result.
 _SENT = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -232,18 +229,17 @@ def result_key(program: str, *versions: str) -> str:
     return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
 
 
-def read_result(folder: Path, name: str) -> dict[str, Any] | None:
+def read_result(folder: Path, name: str) -> CompiledStep | None:
     """Return the result that was saved as `name`, or None if its file is missing or damaged."""
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        result = read_json(folder / f"{name}.json", _RESULT)
-        fitting(result.get("collectives") or [], [_COUNTED])
-        return result
+    with contextlib.suppress(FileNotFoundError, ValueError, ConfigError):
+        return loader.from_dict(CompiledStep, read_json(folder / f"{name}.json"))
 
 
-def write_result(folder: Path, name: str, result: dict[str, Any]) -> None:
+def write_result(folder: Path, name: str, result: CompiledStep) -> None:
     """Save a result as `name`.json; creates the folder if needed."""
     folder.mkdir(parents=True, exist_ok=True)
-    atomic.write_json(folder / f"{name}.json", result, shared=True)  # another plan may compile the same step
+    # Another plan may compile the same step.
+    atomic.write_json(folder / f"{name}.json", dataclasses.asdict(result), shared=True)
 
 
 def compile_stages(recipe: Recipe, topology: chips.Topology, folder: Path) -> dict[int, CompiledStep]:
@@ -269,7 +265,7 @@ def compile_stages(recipe: Recipe, topology: chips.Topology, folder: Path) -> di
                         continue
                     message = parse_json(line)
                     if "result" in message:
-                        results[message["stage"]] = parse_result(message["result"])
+                        results[message["stage"]] = loader.from_dict(CompiledStep, message["result"])
                     _LOG.info(f"stage {message['stage']} on {topology.name}: {message['progress']}")
             except BaseException:  # an interrupt must not wait minutes for the compiler
                 process.kill()
@@ -281,14 +277,6 @@ def compile_stages(recipe: Recipe, topology: chips.Topology, folder: Path) -> di
                     f"the TPU compiler failed for {topology.name}: {''.join(last)[:300]}. Use --no-compile instead."
                 )
     return results
-
-
-def parse_result(result: dict[str, Any]) -> CompiledStep:
-    """Return the CompiledStep of its fields as JSON data; fields that are missing are None."""
-    fields: dict[str, Any] = {field.name: result.get(field.name) for field in dataclasses.fields(CompiledStep)}
-    if fields["collectives"] is not None:
-        fields["collectives"] = tuple(Collective(**one) for one in fields["collectives"])
-    return CompiledStep(**fields)
 
 
 def needed_bytes(message: str) -> int | None:
@@ -306,8 +294,8 @@ def needed_bytes(message: str) -> int | None:
     return None
 
 
-def compile_step(lowered: Any, device_count: int) -> dict[str, Any]:
-    """Compile a lowered step and return the fields of its CompiledStep."""
+def compile_step(lowered: Any, device_count: int) -> CompiledStep:
+    """Compile a lowered step; raises the compiler's error unless the step is only too large."""
     import jax
 
     start = time.monotonic()
@@ -317,21 +305,21 @@ def compile_step(lowered: Any, device_count: int) -> dict[str, Any]:
         needed = needed_bytes(str(error))
         if "RESOURCE_EXHAUSTED" not in str(error) or needed is None:
             raise
-        return {"seconds": time.monotonic() - start, "needed": needed}
+        return CompiledStep(seconds=time.monotonic() - start, needed=needed)
     memory, collectives, accessed = program.memory_analysis(), None, None
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # libtpu 0.0.51 could not print some programs for a v6e
-        collectives = [dataclasses.asdict(one) for one in find_collectives(program.as_text(), device_count)]
+        collectives = tuple(find_collectives(program.as_text(), device_count))
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         accessed = int(program.cost_analysis()["bytes accessed"])
-    return {
-        "seconds": time.monotonic() - start,
+    return CompiledStep(
+        seconds=time.monotonic() - start,
         # Outputs that replace donated inputs take no memory of their own.
-        "arguments": memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
-        "temporaries": memory.temp_size_in_bytes,
-        "code": memory.generated_code_size_in_bytes,
-        "accessed": accessed,
-        "collectives": collectives,
-    }
+        arguments=memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        temporaries=memory.temp_size_in_bytes,
+        code=memory.generated_code_size_in_bytes,
+        accessed=accessed,
+        collectives=collectives,
+    )
 
 
 def slice_devices(topology: chips.Topology) -> list[Any]:
@@ -362,16 +350,17 @@ def main(file: str, slice_name: str, folder: str) -> None:
         name = result_key(lowered.as_text(), *versions)
         result = read_result(Path(folder), name)
         if result is not None:
-            _send(index, "compiled before", result=result)
+            _send(index, "compiled before", result)
         else:
             _send(index, "compiling, which takes minutes")
             result = compile_step(lowered, topology.devices)
             write_result(Path(folder), name, result)
-            _send(index, f"{result['seconds']:.0f} s to compile", result=result)
+            _send(index, f"{result.seconds:.0f} s to compile", result)
 
 
-def _send(stage: int, progress: str, **result: dict[str, Any]) -> None:
-    print(json.dumps({"stage": stage, "progress": progress, **result}), flush=True)
+def _send(stage: int, progress: str, result: CompiledStep | None = None) -> None:
+    fields = {"result": dataclasses.asdict(result)} if result else {}
+    print(json.dumps({"stage": stage, "progress": progress, **fields}), flush=True)
 
 
 if __name__ == "__main__":

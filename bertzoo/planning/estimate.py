@@ -144,7 +144,7 @@ class StagePlan:
     """
 
     index: int
-    name: str
+    name: str = ""
     steps: int
     batch_size: int
     max_length: int
@@ -154,7 +154,7 @@ class StagePlan:
     compiled: CompiledStep | None
     capacity: int
     fits: bool | None
-    advice: str
+    advice: str = ""
     model_flops: int
     computed_flops: int
     padded_flops: int
@@ -247,9 +247,7 @@ def make_plan(
         for index in planned_stages(recipe)
     )
     best, worst = chip_hours(recipe, stages, topology)
-    placements = jax.tree.leaves(
-        sharding.placements(built.named_boxed, built.mesh), is_leaf=lambda leaf: isinstance(leaf, sharding.Placement)
-    )
+    placements = jax.tree.leaves(sharding.placements(built.named_boxed, built.mesh))
     return RunPlan(
         topology=topology.name,
         chips=topology.chips,
@@ -359,7 +357,6 @@ def time_step(
     slow, fast = (counts.model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
     return StagePlan(
         index=index,
-        name="",
         steps=stage.steps,
         batch_size=stage.batch_size,
         max_length=stage.max_length,
@@ -369,7 +366,6 @@ def time_step(
         compiled=compiled_step,
         capacity=chip.capacity,
         fits=fits,
-        advice="",
         model_flops=counts.model_flops,
         computed_flops=counts.computed_flops,
         padded_flops=padded,

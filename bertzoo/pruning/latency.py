@@ -68,7 +68,6 @@ class LatencyTable:
     measurement: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """Return the table as a JSON document."""
         encoders = [
             {"sizes": dict(zip(self.sizes, point, strict=True)), "one_ms": self.one[point], "more_ms": self.more[point]}
             for point in points(self.sizes)

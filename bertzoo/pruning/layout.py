@@ -9,6 +9,15 @@ from bertzoo.core.kinds import Kind, register
 MODEL, RECIPE = "model", "pruned.toml"  # the pruned model, and a config that trains it further
 TABLE = "latency.json"  # latencies of model parts; only with a budget in milliseconds
 _ITERATIONS = "iterations"
+# The letters of schuBERT's paper (Table 2), and e for an embedding whose width is not that of the layers.
+LETTERS = {
+    "h": "the width of the layers",
+    "e": "the width of the embedding",
+    "f": "the feed-forward size",
+    "a": "the heads",
+    "k": "the size of a head's keys",
+    "v": "the size of a head's values",
+}
 
 
 def part(run: Path, iteration: int, name: Literal["weigh", "tune"]) -> Path:
@@ -39,7 +48,7 @@ def format_amount(part: float, whole: float) -> str:
 
 
 def format_sizes(sizes: Mapping[str, int], letter: str) -> str:
-    """Format the sizes, by name, of the dimensions with a letter (`structure.LETTERS`), as "20" or "16 to 20"."""
+    """Format the sizes, by name, of the dimensions with a letter (`LETTERS`), as "20" or "16 to 20"."""
     values = {size for name, size in sizes.items() if name.rpartition("/")[2] == letter}
     return str(*values) if len(values) == 1 else f"{min(values)} to {max(values)}"
 

@@ -16,6 +16,7 @@ import optax
 
 from bertzoo.pruning.structure import Structure, fold
 from bertzoo.train.progress import SHARES
+from bertzoo.train.state import named
 from bertzoo.train.step import Batch, Metrics, Objective, Sums
 
 Vectors = Mapping[str, jax.Array]
@@ -158,11 +159,6 @@ class PruneObjective:
         return {**sums, "penalty": self.gamma * cost * rows}, {**metrics, "penalty": (cost * rows, rows), **left}
 
 
-def named(params: Any) -> dict[str, Any]:
-    """Flatten a tree of parameters to {path: array}, in the order of the tree."""
-    return flax.traverse_util.flatten_dict(params, sep="/")
-
-
 def nested(params: Mapping[str, Any]) -> Any:
-    """Return parameters by path as the tree that a model reads, the inverse of `named`."""
+    """Return parameters by path as the tree that a model reads, the inverse of `state.named`."""
     return flax.traverse_util.unflatten_dict(dict(params), sep="/")

@@ -11,14 +11,7 @@ from bertzoo.pruning import layout
 from bertzoo.runs import report
 
 Cut = Mapping[str, Any]
-NAMES = {
-    "f": "feed-forward size",
-    "a": "heads",
-    "k": "size of a head's keys",
-    "v": "size of a head's values",
-    "h": "width of the layers",
-    "e": "width of the embedding",
-}
+NAMES = {letter: layout.LETTERS[letter].removeprefix("the ") for letter in "fakvhe"}  # in the order of the report
 _CUT = {
     "iteration": int,
     "unit": str,

@@ -25,7 +25,7 @@ from bertzoo.models import Model
 from bertzoo.pruning import layout
 from bertzoo.pruning.costs import Cost, Latency, Target, betas
 from bertzoo.pruning.layout import format_amount, format_sizes
-from bertzoo.pruning.objective import PruneObjective, named, nested, proximal
+from bertzoo.pruning.objective import PruneObjective, nested, proximal
 from bertzoo.pruning.settings import Prune
 from bertzoo.pruning.structure import Structure, cut, declare, fold
 from bertzoo.runs import load_model, training, warm_start
@@ -35,6 +35,7 @@ from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import hosts, sharding, state
 from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.experiment import Experiment, Stage, StageSetup, total_steps
+from bertzoo.train.state import named
 
 _LOG = logging.getLogger(__name__)
 FREE = ("run.", "mesh.", "compute.dtype", "compute.remat")  # config keys, or their beginnings, that may change
@@ -173,7 +174,6 @@ class Pruning:
         return [number for number in iterations if not self.run.part(self.recipe, number, "tune").finished]
 
     def begin(self, corpus: Corpus) -> None:
-        """Write the run's config and provenance."""
         record = self.record or self.unpruned.record
         self.run.write_config(self.recipe)
         if isinstance(self.target, Latency) and self.run.latest() is None:
@@ -253,16 +253,11 @@ class Pruning:
             frozen = {"frozen": plain.boxed, "frozen_dtype": "float32", "plain": lambda: plain}
             built = replace(plain, setups=[setup], **frozen)
             places = named(state.abstract_params(inner, self.mesh))
-            weights = {
-                name: jax.make_array_from_callback(
-                    array.shape, places[name].sharding, array.astype(places[name].dtype).__getitem__
-                )
-                for name, array in source.params.items()
-            }
+            weights = {name: state.put(array, places[name]) for name, array in source.params.items()}
             start = replace(source, params={}, frozen=nested(weights))
             self._train_part(part, scoring, built, corpus, start)
-        mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-        return objective, restore_params(part.run.checkpoints, state.abstract_params(objective, mesh))[0]
+        shapes = state.abstract_params(objective, sharding.one_device())
+        return objective, restore_params(part.run.checkpoints, shapes)[0]
 
     def _build(self, part: PartRun, recipe: Any) -> Experiment:
         """Build a training run, whose messages name the stages as this run's config does."""

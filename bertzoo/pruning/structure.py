@@ -15,18 +15,10 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.heads import parameter_axes, parameter_shapes
 from bertzoo.models import Albert, Bert, ConvBert, Electra, MobileBert, Model, ModernBert, SchuBert, SqueezeBert, Static
 from bertzoo.models.parts import FeedForwardSize, per_layer
+from bertzoo.pruning.layout import LETTERS
 
 Sizes = Mapping[str, int]  # {name of a dimension: size}
 Cost = Callable[[Sizes], float]
-# The letters of schuBERT's paper (Table 2), and e for an embedding whose width is not that of the layers.
-LETTERS = {
-    "h": "the width of the layers",
-    "e": "the width of the embedding",
-    "f": "the feed-forward size",
-    "a": "the heads",
-    "k": "the size of a head's keys",
-    "v": "the size of a head's values",
-}
 EVERY_LAYER_ITS_OWN = Bert | SchuBert
 EVERY_FEED_FORWARD_ITS_OWN = ConvBert | MobileBert | ModernBert | SqueezeBert
 

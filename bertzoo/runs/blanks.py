@@ -52,13 +52,11 @@ class BlankFiller:
             raise UserError(f"the text {text!r} has no blank. Write {BLANK} in place of a word.")
         if tokenizer.mask_takes_space:
             parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]
-        pieces = tokenizer.encode_batch(parts)
-        ids, places = [specials.cls], []
-        for index, piece in enumerate(pieces):
-            if index:
-                places.append(len(ids))
-                ids.append(specials.mask)
-            ids += piece.tolist()
+        first, *rest = tokenizer.encode_batch(parts)
+        ids, places = [specials.cls, *first.tolist()], []
+        for piece in rest:
+            places.append(len(ids))
+            ids += [specials.mask, *piece.tolist()]
         ids.append(specials.sep)
         if len(ids) > self.longest:
             raise UserError(

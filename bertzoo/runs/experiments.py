@@ -131,7 +131,7 @@ def build_experiment(recipe: Recipe, mesh: jax.sharding.Mesh | None = None) -> E
 
     Raises ConfigError if a model cannot be built, or if the mesh does not divide a batch or a parameter.
     """
-    mesh = mesh or sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
+    mesh = mesh or sharding.one_device()
     setups = build_setups(recipe)
     last = setups[-1].objective
     plain = dataclasses.replace(recipe, compute=dataclasses.replace(recipe.compute, remat=False))

@@ -14,9 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import jax
 import numpy as np
 import tomli_w
 
@@ -46,7 +45,7 @@ from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import checkpoint, contents, sharding, state
 from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.state import named
-from bertzoo.train.step import Totals, make_eval_step
+from bertzoo.train.step import evaluate, make_eval_step
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,46 +56,44 @@ PARAMETERS = "parameters.safetensors"
 _UNREAD = (".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".pt", ".pth", ".gguf", ".jsonl", ".png", ".svg", ".meta")
 
 
-class ModelCopy(NamedTuple):
-    """A copy, on this machine, of the folder at `url`; inside: path of the model in it, "." for the folder itself."""
-
-    directory: Path
-    url: str
-    inside: str
-
-    @property
-    def path(self) -> Path:
-        """The model's path on this machine."""
-        return self.directory / self.inside
-
-
 @contextmanager
-def local_copy(url: str) -> Iterator[ModelCopy]:
-    """Copy the model at `url`, unless this machine has a copy of the same files, and yield the copy.
+def local_model(path: Location) -> Iterator[Path]:
+    """Yield a model's path on this machine; UserErrors raised in the with block name a URL in `path` instead of it.
 
-    Other processes of this machine that need the copy wait until the with block ends. Raises UserError if there is no
-    model, the URL cannot be read, the disk is too small, or the model changes while it is copied.
+    A model at a URL is copied, unless this machine has a copy of the same files. Other processes of this machine that
+    need the copy wait until the with block ends. Raises UserError if there is no model, the URL cannot be read, the
+    disk is too small, or the model changes while it is copied.
     """
-    folder, inside, tree = _find(url)
-    home = paths.cache_folder("models") / _digest(url)
+    path = location(path, "the model", "Write :// after the protocol, or copy the model to this machine.")
+    if isinstance(path, Path):
+        yield path
+        return
+    folder, inside, tree = _find(path)
+    home = paths.cache_folder("models") / _digest(path)
     directory = home / _digest(tree)
     with atomic.wait_for(home):
-        files = {directory / path: size for path, (size, _) in tree.items()}
-        if all(file.is_file() and file.stat().st_size == size for file, size in files.items()):
-            _LOG.info(f"{url} is unchanged; using its copy in {directory}")
-        else:
-            shutil.rmtree(home, ignore_errors=True)  # a copy of an earlier version
-            sizes = {path: size for path, (size, _) in tree.items()}
-            _LOG.info(f"copying {url} to {directory}: {len(tree):,} files, {sum(sizes.values()) / 1e6:,.1f} MB")
-            check_room(home.parent, sum(sizes.values()), url)
-            with atomic.new_directory(directory) as temporary:
-                mirror(folder, sizes, temporary)
-                after = folder.list_tree()
-                if changed := sorted(path for path, state in tree.items() if after.get(path) != state):
-                    raise CorpusError(
-                        f"{folder.url}/{changed[0]} changed while it was copied. Run the same command again."
-                    )
-        yield ModelCopy(directory, folder.url, inside)
+        _copy(path, folder, tree, directory)
+        try:
+            yield directory / inside
+        except UserError as error:
+            raise UserError(str(error).replace(str(directory), folder.url)) from error
+
+
+def _copy(url: str, folder: RemoteFolder, tree: Tree, directory: Path) -> None:
+    """Copy the files in `tree` of the remote `folder` to `directory`, unless they are there; url: the model's."""
+    sizes = {path: size for path, (size, _) in tree.items()}
+    if all((directory / path).is_file() and (directory / path).stat().st_size == sizes[path] for path in sizes):
+        _LOG.info(f"{url} is unchanged; using its copy in {directory}")
+        return
+    home = directory.parent
+    shutil.rmtree(home, ignore_errors=True)  # a copy of an earlier version
+    _LOG.info(f"copying {url} to {directory}: {len(tree):,} files, {sum(sizes.values()) / 1e6:,.1f} MB")
+    check_room(home.parent, sum(sizes.values()), url)
+    with atomic.new_directory(directory) as temporary:
+        mirror(folder, sizes, temporary)
+        after = folder.list_tree()
+        if changed := sorted(path for path, state in tree.items() if after.get(path) != state):
+            raise CorpusError(f"{folder.url}/{changed[0]} changed while it was copied. Run the same command again.")
 
 
 def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
@@ -199,8 +196,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
         raise UserError(missing_model(path))
     recipe = run.load()
     trained = experiments.build_setups(recipe)[-1].objective
-    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.local_devices()[:1])
-    params, step = restore_params(run.checkpoints, state.abstract_params(trained, mesh), which)
+    params, step = restore_params(run.checkpoints, state.abstract_params(trained, sharding.one_device()), which)
     objective = recipe.objective.build(recipe.model, recipe.compute)
     params = {name: part for name, part in params.items() if name != PROJECTIONS}
     return LoadedRun(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
@@ -220,14 +216,13 @@ def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None
     text = loaded.run.open_corpus(corpus)
     batches = RunBatches(loaded.recipe, text, loaded.run.plans)
     rows = batches.stage(index, "heldout").rows
-    step, totals = make_eval_step(loaded.objective), Totals()
-    for batch in batches.heldout(index, rows, 1):
-        totals.add(step(loaded.params, None, jax.tree.map(jax.numpy.asarray, batch)))
+    heldout, eval_step = batches.heldout(index, rows, 1), make_eval_step(loaded.objective)
+    means = evaluate(eval_step, loaded.params, None, heldout, sharding.one_device())
     return {
         "step": loaded.step,
         "rows": rows,
         "max_length": stages[index].max_length,
-        **totals.means(),
+        **means,
         **unigram_losses(text),
     }
 
@@ -256,20 +251,6 @@ def check_model(path: Location) -> None:
     """Raise UserError if `path` is not a model. Reads no parameters, but copies a model at a URL to this machine."""
     with local_model(path) as local:
         _reader(local)
-
-
-@contextmanager
-def local_model(path: Location) -> Iterator[Path]:
-    """Yield a model's path on this machine; UserErrors raised in the with block name a URL in `path` instead of it."""
-    path = location(path, "the model", "Write :// after the protocol, or copy the model to this machine.")
-    if isinstance(path, Path):
-        yield path
-        return
-    with local_copy(path) as copy:
-        try:
-            yield copy.path
-        except UserError as error:
-            raise UserError(str(error).replace(str(copy.directory), copy.url)) from error
 
 
 def _located(model: Pretrained, url: str) -> Pretrained:

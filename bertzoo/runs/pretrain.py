@@ -64,7 +64,7 @@ def transfer(recipe: Transfer, run_dir: str | Path, teacher: Location | None, op
         """Read the teacher's parameters, which stay fixed, and those outside the layers that the student copies."""
         start = warm_start.read_teacher(path, recipe, built, run.path)
         run.check_same_model("teacher", record, start.record)
-        training.check_same_everywhere(start.record, "the teacher's parameters", path)
+        training.check_same_everywhere(start.record["parameters_sha256"], "the teacher's parameters", path)
         for line in start.report if not record else ():
             _LOG.info(line)
         return start, start.tokenizer
@@ -110,12 +110,12 @@ def _start(run: RunDirectory, recipe: Pretrain, origin: Location | None) -> tupl
 
     If `origin` is None, both are None. If the run has a checkpoint, the parameters are None.
     """
-    if hosts.share("the newest checkpoint", run.latest) is not None:
-        return None, None if origin is None else run.tokenizer()
     if origin is None:
         return None, None
+    if hosts.share("the newest checkpoint", run.latest) is not None:
+        return None, run.tokenizer()
     start, before = warm_start.read_warm_start(origin, recipe), run.origin("from")
-    training.check_same_everywhere(start.record, "what the run starts from", origin)
+    training.check_same_everywhere(start.record["parameters_sha256"], "the initial parameters", str(origin))
     old, new = (record or {} for record in (before, start.record))
     if before and old["path"] == new["path"] and old["parameters_sha256"] != new["parameters_sha256"]:
         _LOG.info(f"changed since the run started: the parameters in {origin}")

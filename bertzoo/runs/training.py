@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 
@@ -64,16 +64,15 @@ def check_model(path: Location) -> None:
     hosts.barrier("the model", timeout=DAY)
 
 
-def check_same_everywhere(record: dict[str, Any], label: str, path: Location) -> None:
-    """Raise UserError if the parameters in `path`, as run.json is to record them, differ from those of process 0.
+def check_same_everywhere(digest: str, label: str, source: str) -> None:
+    """Raise UserError if `digest`, the hash of what this process read from `source`, differs from that of process 0.
 
-    label: the name of this check in the error for a lost process.
+    label: the name of what was read, also in the error for a lost process.
     """
-    digest = record["parameters_sha256"]
     first = hosts.share(label, lambda: digest)
     if digest != first:
         raise UserError(
-            f"the parameters in {path} have hash {digest} here and {first} in process 0. Give all the same parameters."
+            f"{label} in {source} have hash {digest} here and {first} in process 0. Give every process the same."
         )
 
 
@@ -199,12 +198,7 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
 
     corpus = hosts.in_turn("the corpus", opened, timeout=DAY)
     hosts.barrier("the corpus", timeout=DAY)  # each host downloads a corpus behind a URL
-    expected = hosts.share("the corpus's hash", lambda: corpus.hash)
-    if corpus.hash != expected:
-        raise UserError(
-            f"the corpus {corpus.address} has hash {corpus.hash}, but the corpus of process 0 has {expected}. Give "
-            "every process the same corpus."
-        )
+    check_same_everywhere(corpus.hash, "the corpus's tokens", corpus.address)
     for split, part in corpus.manifest.splits.items():
         _LOG.info(f"corpus, {split}: {part}")
     share = corpus.manifest.unknown_share
@@ -294,7 +288,7 @@ def train(
                     initial=None if start is None else start.params,
                     followed=followed,
                     profile=run.path / "profile" if hosts.is_first() and recipe.run.profile_start else None,
-                    memory_advice=memory.advice(built),
+                    memory_advice=functools.partial(memory.advice, built),
                 )
             )
     finally:

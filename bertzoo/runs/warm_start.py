@@ -30,7 +30,7 @@ from bertzoo.models.replaced import generator_config
 from bertzoo.runs import experiments, load_model
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.train.experiment import Experiment
-from bertzoo.train.state import name_of, named, shapes_of
+from bertzoo.train.state import name_of, named, put, shapes_of
 
 BACKBONE = ("embedding", "encoder")
 # Fields of a model config that may differ: outside training, they change no output of a row without padding.
@@ -258,9 +258,7 @@ def _frozen(source: Pretrained, recipe: Transfer, built: Experiment, folder: Pat
                 f"config makes it {place.shape}. Correct [teacher] or use another teacher."
             )
         array = array.astype(place.dtype)
-        if not stacked:
-            array = map_array(array, file)
-        return jax.make_array_from_callback(array.shape, place.sharding, array.__getitem__)
+        return put(array if stacked else map_array(array, file), place)
 
     with tempfile.TemporaryFile(dir=folder) as file:  # has no name, and ends with the process
         return jax.tree.map_with_path(place, placed, params)

@@ -36,10 +36,10 @@ _ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  #
 _restores = itertools.count()
 
 
-def items_of(state: State) -> tuple[Any, dict[str, Any]]:
-    """Return a state's two items in a checkpoint: the parameters (all that evaluation reads), and the rest."""
+def items_of(state: State) -> dict[str, Any]:
+    """Return a state's two items in a checkpoint: "params", all that evaluation reads, and TRAINING, the rest."""
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
-    return fields.pop("params"), fields
+    return {"params": fields.pop("params"), TRAINING: fields}
 
 
 def steps_in(directory: Path) -> list[int]:
@@ -84,8 +84,8 @@ def check_compatible(directory: Path | str, abstract: State) -> None:
         saved = contents.read_contents(find_checkpoint(directory))
     except CheckpointError:
         return
-    for expected, stored in zip(items_of(abstract), (saved.params, saved.training), strict=True):
-        _check_arrays(Path(directory) / str(saved.step), expected, stored)
+    for name, expected in items_of(abstract).items():
+        _check_arrays(Path(directory) / str(saved.step), expected, getattr(saved, name))
 
 
 def _check_arrays(checkpoint: Path, expected: Any, stored: Mapping[str, contents.StoredArray]) -> None:
@@ -107,7 +107,6 @@ def restore_state(checkpoint: Path, abstract: State) -> State:
 
     Raises DamagedCheckpoint, or CheckpointError if the checkpoint is of another model or optimiser.
     """
-    params, training = items_of(abstract)
 
     def verify() -> bool | str:
         try:
@@ -120,8 +119,7 @@ def restore_state(checkpoint: Path, abstract: State) -> State:
         raise DamagedCheckpoint(sealed)
     restored, failure, message = None, None, None
     try:
-        options = ocp.options.MultiprocessingOptions()
-        restored = _restore_items(checkpoint, {"params": params, TRAINING: training}, sealed, options)
+        restored = _restore_items(checkpoint, items_of(abstract), sealed, ocp.options.MultiprocessingOptions())
     except CheckpointError as error:
         failure, message = error, [isinstance(error, DamagedCheckpoint), str(error)]
     # All processes raise the same error, a DamagedCheckpoint only if none has an error of another type.
@@ -270,8 +268,7 @@ class Checkpoints:
         if self._before_save:
             hosts.share("the check before a save", self._before_save)
         step = int(state.step)
-        params, training = items_of(state)
-        args = ocp.args.Composite(params=ocp.args.StandardSave(params), training=ocp.args.StandardSave(training))
+        args = ocp.args.Composite(**{name: ocp.args.StandardSave(tree) for name, tree in items_of(state).items()})
         try:
             self._manager.save(step, args=args, metrics=None if loss is None else {contents.LOSS: loss}, force=True)
         except Exception as error:

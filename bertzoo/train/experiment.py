@@ -115,7 +115,6 @@ def validate(stages: Sequence[Stage], where: Callable[[int], str] = "stages.{}".
 
 
 def total_steps(stages: Sequence[Stage]) -> int:
-    """Return the number of steps of all stages."""
     return sum(stage.steps for stage in stages)
 
 
@@ -219,7 +218,6 @@ def _jitted_steps(
     frozen_places: tuple[jax.sharding.Sharding, ...],
     frozen_tree: Any,
 ) -> tuple[Any, Any]:
-    """Build a stage's jitted training step and its evaluation step."""
     optimizer = setup.transformation(*schedule)
     train_step = make_train_step(
         setup.trained,
@@ -288,17 +286,17 @@ class Experiment:
             self._states[index] = states.abstract(objective, self.transformation(index), self.mesh)
         return self._states[index]
 
-    def step(self, index: int, frozen: Any = None) -> StepProgram:
-        """Return the steps of stage `index`, built unless the last call was for it; frozen: as in `jitted_steps`."""
+    def step(self, index: int) -> StepProgram:
+        """Return the steps of stage `index`, built unless the last call was for it."""
         if index not in self._programs:
             self._programs.clear()  # a run never returns to a stage, and a transfer's 25 programs would need GBs
-            self._programs[index] = StepProgram(*self.jitted_steps(index, frozen), self.setups[index].is_shared)
+            self._programs[index] = StepProgram(*self.jitted_steps(index), self.setups[index].is_shared)
         return self._programs[index]
 
-    def jitted_steps(self, index: int, frozen: Any = None) -> tuple[Any, Any]:
-        """Build the jitted steps of a stage; frozen: parameters or shapes with shardings (None: `frozen_shapes`)."""
+    def jitted_steps(self, index: int) -> tuple[Any, Any]:
+        """Build the jitted training step of a stage and its evaluation step."""
         group, setup = schedule_group(self.stages, index), self.setups[index]
-        places, tree = jax.tree.flatten(states.shardings_of(self.frozen_shapes if frozen is None else frozen))
+        places, tree = jax.tree.flatten(states.shardings_of(self.frozen_shapes))
         schedule, microbatches = (group.steps, group.learning_rate), self.stages[index].microbatches
         build = _jitted_steps if setup.is_shared else _jitted_steps.__wrapped__
         return build(setup, schedule, microbatches, self.mesh, tuple(places), tree)

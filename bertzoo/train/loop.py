@@ -122,7 +122,7 @@ class Job:
         if self.measure is not None:
             return self.measure(step, params)
         batches = self.heldout(index) if self.heldout else ()
-        eval_step = self.experiment.step(index, self.frozen).eval_step
+        eval_step = self.experiment.step(index).eval_step
         return evaluate(eval_step, params, self.frozen, batches, self.experiment.mesh)
 
     def non_finite(self, problem: str) -> NonFinite:
@@ -174,7 +174,7 @@ def run(job: Job) -> State:
             # Enter a stage with its own optimiser, rows and program; a resumed run enters in the middle of one.
             index, inside = locate(built.stages, step)
             state = job.enter_stage(state, index) if index and not inside else state
-            train_step = built.step(index, job.frozen)
+            train_step = built.step(index)
             record.enter_stage(index, fresh=not inside)
             for step, row, batch in record.count_waiting(_steps(job, state)):
                 if not train_step.is_compiled(batch):

@@ -95,7 +95,6 @@ class StepMemory:
 
     @property
     def total(self) -> int:
-        """The sum of all fields."""
         return sum(dataclasses.astuple(self))
 
     @property
@@ -161,42 +160,37 @@ def check_memory(built: "Experiment") -> None:
         _LOG.warning(
             f"the step of stage {index} needs about {memory.total / 1e9:,.1f} GB of memory on each device, "
             f"which has {device.usable / 1e9:,.1f} GB: it may not fit. "
-            + advice(built)(index, device.usable / memory.total)
+            + advice(built, index, device.usable / memory.total)
         )
     elif device.usable < memory.total:
         error = OutOfMemory(memory.total, device.usable, "free" if device.usable < device.total else "")
-        raise error.of_step(f"the step of stage {index}", advice(built)(index, device.usable / memory.total))
+        raise error.of_step(f"the step of stage {index}", advice(built, index, device.usable / memory.total))
 
 
-def advice(built: "Experiment") -> Advice:
-    """Return a function (stage's index, share) -> advice that cuts the memory of the stage's step to that share.
+def advice(built: "Experiment", index: int, share: float) -> str:
+    """Return advice that cuts the memory of the step of stage `index` to `share` of its present memory.
 
     The sentence offers two options: more microbatches (`accumulate`) or a smaller `batch_size`. Either one cuts the
     estimate to at most share / _MOST of the present one, because a compiled step may need _MOST times its estimate. If
     one row per microbatch still needs more, the sentence advises a smaller model or more devices.
     """
-    shards = sharding.row_shards(built.mesh)
-
-    def sentence(index: int, share: float) -> str:
-        stage, key = built.stages[index], built.where(index)
-        limit, rows = share * step_memory(built, index).total / _MOST, stage.batch_size // shards
-        parts = [n for n in divisors(rows) if n > stage.microbatches]
-        fitting = bisect.bisect_left(parts, True, key=lambda n: step_memory(built, index, n).total <= limit)
-        if fitting == len(parts):
-            return (
-                "Not even one row at a time is certain to fit. Use a smaller model, a device with more memory, or "
-                "--mesh.fsdp to split the parameters over more devices."
-            )
-        n, (table, _, number) = parts[fitting], key.rpartition(".")
-        together = number.isdecimal() and all(other.batch_size % (n * shards) == 0 for other in built.stages)
-        option = f"'--{table}.*.accumulate={n}'" if together else f"--{key}.accumulate={n}"
-        smaller = stage.batch_size * stage.microbatches // n
+    stage, key, shards = built.stages[index], built.where(index), sharding.row_shards(built.mesh)
+    limit, rows = share * step_memory(built, index).total / _MOST, stage.batch_size // shards
+    parts = [n for n in divisors(rows) if n > stage.microbatches]
+    fitting = bisect.bisect_left(parts, True, key=lambda n: step_memory(built, index, n).total <= limit)
+    if fitting == len(parts):
         return (
-            f"Use {option}, which computes the same in {n} parts, or --{key}.batch_size={smaller}, which changes the "
-            "recipe."
+            "Not even one row at a time is certain to fit. Use a smaller model, a device with more memory, or "
+            "--mesh.fsdp to split the parameters over more devices."
         )
-
-    return sentence
+    n, (table, _, number) = parts[fitting], key.rpartition(".")
+    together = number.isdecimal() and all(other.batch_size % (n * shards) == 0 for other in built.stages)
+    option = f"'--{table}.*.accumulate={n}'" if together else f"--{key}.accumulate={n}"
+    smaller = stage.batch_size * stage.microbatches // n
+    return (
+        f"Use {option}, which computes the same in {n} parts, or --{key}.batch_size={smaller}, which changes the "
+        "recipe."
+    )
 
 
 def bytes_of(tree: Any, whole: bool = False) -> int:

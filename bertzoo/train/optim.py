@@ -234,36 +234,28 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
     reads every parameter and every update once more.
     """
 
-    def scaled(update: jax.Array, param: jax.Array) -> jax.Array:
+    def scaled(update: Any, param: Any) -> jax.Array:
         param_norm, update_norm = jnp.linalg.norm(param), jnp.linalg.norm(update)
         return update * jnp.where((param_norm == 0) | (update_norm == 0), 1.0, param_norm / update_norm)
 
-    @optax.stateless
-    def all_scaled(updates: Any, params: Any) -> Any:
-        return jax.tree.map(scaled, updates, params)
-
-    return all_scaled
+    return optax.stateless_with_tree_map(scaled)
 
 
-def excluded(params: Any) -> Any:
-    """Return a tree with True for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
-    return jax.tree.map_with_path(lambda path, _: name_of(path[-1:]) in ("bias", "scale"), params)
-
-
-def _included(params: Any) -> Any:
-    return jax.tree.map(lambda out: not out, excluded(params))
+def decayed(params: Any) -> Any:
+    """Return a tree with False for biases and norms, which have no decay and, in two LAMB variants, no trust ratio."""
+    return jax.tree.map_with_path(lambda path, _: name_of(path[-1:]) not in ("bias", "scale"), params)
 
 
 def per_tensor(config: Optimizer) -> optax.GradientTransformation:
     """Build the per-tensor part of the update (moments, decay, trust ratio), to be multiplied by −learning rate."""
     moments = (config.beta1, config.beta2, config.epsilon)
-    decay = optax.masked(optax.add_decayed_weights(config.weight_decay), _included)
+    decay = optax.masked(optax.add_decayed_weights(config.weight_decay), decayed)
     match config:
         case Lamb(variant="optax"):
             return optax.chain(optax.scale_by_adam(*moments), decay, scale_by_trust_ratio())
         case Lamb():
             adam = optax.scale_by_adam if config.variant == "nvidia" else scale_by_moments
-            return optax.chain(adam(*moments), decay, optax.masked(scale_by_trust_ratio(), _included))
+            return optax.chain(adam(*moments), decay, optax.masked(scale_by_trust_ratio(), decayed))
         case AdamW() | Muon():  # for Muon, all parameters but its matrices
             return optax.chain(optax.scale_by_adam(*moments), decay)
         case BertAdam():

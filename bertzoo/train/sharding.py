@@ -5,7 +5,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +52,6 @@ class Mesh:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Size of every mesh axis."""
         return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
 
     def __post_init__(self):
@@ -93,7 +92,13 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     return jax.sharding.Mesh(np.concatenate(parts), **axes)
 
 
-class Placement(NamedTuple):
+def one_device() -> jax.sharding.Mesh:
+    """Return a mesh of one device of this process."""
+    return make_mesh(Mesh(data=1), jax.local_devices()[:1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
     """A parameter's sharding (`spec`), and a sentence for each fallback that it uses (`taken`)."""
 
     spec: PartitionSpec
@@ -168,11 +173,7 @@ def placements(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
 
 def shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     """Return the NamedSharding of every parameter; takes the arguments and raises the errors of `placements`."""
-    return jax.tree.map(
-        lambda placed: NamedSharding(mesh, placed.spec),
-        placements(boxed, mesh),
-        is_leaf=lambda leaf: isinstance(leaf, Placement),
-    )
+    return jax.tree.map(lambda placed: NamedSharding(mesh, placed.spec), placements(boxed, mesh))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))

@@ -1,7 +1,5 @@
 """Stop a process early: by a stop signal, or because the process of another host is lost.
 
-The first stop signal requests a save and a stop; a second one, over 1 s later, kills as usual.
-
 A command with several processes runs each as a child. If one is lost, JAX's coordination service aborts the others by
 SIGABRT from a C++ thread. No Python code runs then, and a Python callback for lost processes crashes (std::bad_cast).
 Only a parent can turn the abort into exit code 4 and a message. Measured with jax 0.10.2, two CPU processes and a

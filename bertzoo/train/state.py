@@ -117,6 +117,12 @@ def _is_masked(leaf: Any) -> bool:
     return isinstance(leaf, optax.MaskedNode)
 
 
+def put(array: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:
+    """Return an array, which every process has whole, on the devices, with the dtype and the sharding of `like`."""
+    whole = np.asarray(array, like.dtype)
+    return jax.make_array_from_callback(whole.shape, like.sharding, whole.__getitem__)
+
+
 def shardings_of(tree: Any) -> Any:
     """Return a tree with the sharding of every array or ShapeDtypeStruct in `tree`."""
     return jax.tree.map(lambda leaf: leaf.sharding, tree)
@@ -150,16 +156,12 @@ def fresh(
         init_key, step_key = jax.random.split(jax.random.key(seed))
         arrays = {**initial, **_draw(objective, init_key, params.keys() - initial.keys())}
 
-    def place(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        whole = np.asarray(arrays.pop(name_of(path)), leaf.dtype)
-        return jax.make_array_from_callback(whole.shape, leaf.sharding, whole.__getitem__)
-
     def complete(params: Any, key: jax.Array) -> State:
         zero = jnp.zeros((), jnp.int32)
         position = {"stage": zero, "row": zero}
         return State(step=zero, params=params, opt_state=optimizer.init(params), key=key, position=position)
 
-    placed = jax.tree.map_with_path(place, shapes.params)
+    placed = jax.tree.map_with_path(lambda path, leaf: put(arrays.pop(name_of(path)), leaf), shapes.params)
     # The copies belong to JAX, so that a step can donate them.
     whole = jax.jit(complete, out_shardings=shardings_of(shapes))
     return whole(placed, np.asarray(jax.random.key_data(step_key)))

@@ -225,7 +225,6 @@ class StepProgram:
         self._programs: dict[tuple, Any] = {}
 
     def is_compiled(self, batch: Batch) -> bool:
-        """Return whether the step is compiled for the shapes of `batch`."""
         return _shapes(batch) in self._programs
 
     def compile(self, state: Any, frozen: Any, batch: Batch) -> int:

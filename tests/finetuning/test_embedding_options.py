@@ -19,7 +19,7 @@ from tiny import devices
 import bertzoo
 from bertzoo.core import atomic
 from bertzoo.core.errors import ConfigError
-from bertzoo.finetuning import embedding, saved_model, warm_start
+from bertzoo.finetuning import embedding, warm_start
 from bertzoo.finetuning.settings import EmbeddingOptions, Finetune
 from bertzoo.finetuning.task_kind import RowForm
 from bertzoo.heads import SentenceEmbedding
@@ -28,6 +28,7 @@ from bertzoo.runs import load_model
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.tasks.rows import encode
 from bertzoo.tasks.task import Example
+from bertzoo.train import sharding
 
 PAIRS = {"kind": "texts", "train": "train.csv", "dev": "dev.csv", "text_b": "partner"}
 BERT = Bert(vocab_size=20, hidden_size=8, layers=1, heads=2, feed_forward_size=8, max_positions=8)
@@ -150,7 +151,7 @@ class Vectors:
     def __init__(self, place: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]):
         self.teacher, self.folder = load_model.read_model(place / "run"), folder
         self.computed, self.told, self.fail = [], logged, 0
-        self.mesh, self.recipe = saved_model.one_device(), Finetune(max_length=12)
+        self.mesh, self.recipe = sharding.one_device(), Finetune(max_length=12)
         monkeypatch.setattr(embedding, "_PART", 10)
         monkeypatch.setattr(embedding.EmbeddingModel, "embed", lambda model, texts: self.embed(texts))
 

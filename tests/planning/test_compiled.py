@@ -106,8 +106,9 @@ def test_a_result_is_cached_by_text_slice_and_versions(tmp_path):
     assert len(names) == 5
     name = compiled.result_key("text", "v5e:2x2")
     assert compiled.read_result(tmp_path, name) is None
-    compiled.write_result(tmp_path / "new", name, {"seconds": 1.0})
-    assert compiled.read_result(tmp_path / "new", name) == {"seconds": 1.0}
+    step = compiled.CompiledStep(seconds=1.0, collectives=(compiled.Collective(**SENT),))
+    compiled.write_result(tmp_path / "new", name, step)
+    assert compiled.read_result(tmp_path / "new", name) == step
     (tmp_path / "new" / f"{name}.json").write_text('{"seconds"', encoding="utf-8")
     assert compiled.read_result(tmp_path / "new", name) is None
 
@@ -122,9 +123,9 @@ def test_a_program_without_text_or_costs_has_the_other_figures(missing):
     parts = {name: getattr(program, name) for name in ("memory_analysis", "as_text", "cost_analysis")}
     stand_in = SimpleNamespace(**parts | {missing: fail})
     result = compiled.compile_step(SimpleNamespace(compile=lambda: stand_in), 1)
-    assert result["arguments"] == 128
-    assert (result["collectives"] is None) == (missing == "as_text")
-    assert (result["accessed"] is None) == (missing == "cost_analysis")
+    assert result.arguments == 128
+    assert (result.collectives is None) == (missing == "as_text")
+    assert (result.accessed is None) == (missing == "cost_analysis")
 
 
 def test_the_plans_compiler_equals_the_runs():

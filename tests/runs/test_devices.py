@@ -172,9 +172,10 @@ def scaled(sizes: tuple[int, int, int]) -> dict[str, np.ndarray]:
         setups=[StageSetup(objective=Scaled(inner), optimizer=optimizer)],
         stages=[experiment.Stage(steps=1, batch_size=FEW[0], max_length=FEW[1], max_predictions=MASKED)],
         mesh=mesh,
+        frozen=state.boxed_shapes(inner),
     )
     now = state.fresh(Scaled(inner), built.transformation(0), mesh, seed=3)
-    now, _ = built.step(0, frozen)(now, frozen, step.put_batch(batch_of(*FEW), mesh))
+    now, _ = built.step(0)(now, frozen, step.put_batch(batch_of(*FEW), mesh))
     return {name: np.asarray(leaf) - 1 for name, leaf in state.named(now.params).items()}
 
 

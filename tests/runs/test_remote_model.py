@@ -94,9 +94,10 @@ def test_a_tensorflow_checkpoint_is_copied_with_its_config_and_vocabulary(name, 
     files = ["bert_config.json", "vocab.txt", "model.ckpt-5.index", "model.ckpt-5.data-00000-of-00001"]
     for file in (*files, "model.ckpt-5.meta", "eval/events", "graph.txt"):
         bucket.pipe(f"/bucket/models/tf/{file}", file.encode())
-    with load_model.local_copy(f"{URL}/{name}") as copy:
-        there = {path.name for path in copy.directory.rglob("*") if path.is_file()}
-        assert tensorflow1.find_checkpoint(copy.path) == copy.directory / "model.ckpt-5"
+    with load_model.local_model(f"{URL}/{name}") as model:
+        directory = model if model.is_dir() else model.parent
+        there = {path.name for path in directory.rglob("*") if path.is_file()}
+        assert tensorflow1.find_checkpoint(model) == directory / "model.ckpt-5"
     assert set(files) <= there <= {*files, "graph.txt", "model.ckpt-5.meta"}
 
 

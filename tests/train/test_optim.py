@@ -117,14 +117,14 @@ def test_the_state_has_every_parameter_in_its_own_shape():
         assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
 
 
-def test_excluded_depends_on_the_leaf_name_alone():
+def test_decay_depends_on_the_leaf_name_alone():
     tree = {"bias": {"kernel": 0}, "norm": {"scale": 0, "bias": 0}, "scale": {"embedding": 0}}
-    assert optim.excluded(tree) == {
-        "bias": {"kernel": False},
-        "norm": {"scale": True, "bias": True},
-        "scale": {"embedding": False},
+    assert optim.decayed(tree) == {
+        "bias": {"kernel": True},
+        "norm": {"scale": False, "bias": False},
+        "scale": {"embedding": True},
     }
-    assert sum(jax.tree.leaves(optim.excluded(draw(0)))) == 4
+    assert jax.tree.leaves(optim.decayed(draw(0))).count(False) == 4
 
 
 @pytest.mark.parametrize("name", CONFIGS)
