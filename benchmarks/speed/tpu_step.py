@@ -83,18 +83,19 @@ def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[d
     if cached_only:
         return None
     print(f"{case.name} at {case.length} on {slice_}: compiling, which takes minutes", flush=True)
-    program, step = compiled.compile_step(lowered, topology.devices)
-    if step.get("collectives") is None:
-        sys.exit(f"{case.name} on {slice_} does not fit, or the compiler cannot print it")
-    traffic = measure_traffic(program.as_text(), step["accessed"])
+    program = lowered.compile()
+    step = compiled.measure(program, topology.devices, seconds=0.0)
+    if step.total is None or step.accessed is None or step.collectives is None:
+        sys.exit(f"{case.name} on {slice_}: the compiler cannot print or measure the program")
+    traffic = measure_traffic(program.as_text(), step.accessed)
     plan = estimate.plan_stage(recipe, built, case.stage, topology, None)
     row = {
         "HBM, GB": round(traffic.total / 1e9, 2),
         "counted by the compiler, GB": round(traffic.accessed / 1e9, 1),
-        "peak memory, MiB": round((step["arguments"] + step["temporaries"] + step["code"]) / 2**20),
+        "peak memory, MiB": round(step.total / 2**20),
         "TFLOPs": round(plan.computed_flops // topology.devices / 1e12, 2),
         "with padding": round(plan.padded_flops // topology.devices / 1e12, 2),
-        "sent, MB": round(sum(one["sent"] for one in step["collectives"]) / 1e6),
+        "sent, MB": round(sum(one.sent for one in step.collectives) / 1e6),
     }
     folder.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps([row, dataclasses.asdict(traffic)]), encoding="utf-8")

@@ -306,13 +306,20 @@ def compile_step(lowered: Any, device_count: int) -> CompiledStep:
         if "RESOURCE_EXHAUSTED" not in str(error) or needed is None:
             raise
         return CompiledStep(seconds=time.monotonic() - start, needed=needed)
+    return measure(program, device_count, time.monotonic() - start)
+
+
+def measure(program: Any, device_count: int, seconds: float) -> CompiledStep:
+    """Return what the compiler counted of a program that took `seconds` to compile."""
+    import jax
+
     memory, collectives, accessed = program.memory_analysis(), None, None
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # libtpu 0.0.51 could not print some programs for a v6e
         collectives = tuple(find_collectives(program.as_text(), device_count))
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         accessed = int(program.cost_analysis()["bytes accessed"])
     return CompiledStep(
-        seconds=time.monotonic() - start,
+        seconds=seconds,
         # Outputs that replace donated inputs take no memory of their own.
         arguments=memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
