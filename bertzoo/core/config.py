@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from bertzoo.core import documents
 from bertzoo.core.documents import fits_bits, join, show
@@ -109,7 +109,7 @@ def from_dict(cls: type[T], table: Mapping[str, Any], path: str = "", base: Any 
         values[key] = _value(hints(cls)[key], value, join(path, key), default(cls, base, key))
     if type(base) is cls:
         values = {name: getattr(base, name) for name in hints(cls)} | values
-    for field in dataclasses.fields(cls):
+    for field in dataclasses.fields(cast(Any, cls)):
         if field.init and field.name not in values and field.default is field.default_factory:  # both MISSING
             key = join(path, field.name)
             raise ConfigError(f"{key} is missing. Set it in a config file{_option(hints(cls)[field.name], key)}")
