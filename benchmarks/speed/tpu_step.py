@@ -83,10 +83,17 @@ def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[d
     if cached_only:
         return None
     print(f"{case.name} at {case.length} on {slice_}: compiling, which takes minutes", flush=True)
-    program = lowered.compile()
+    try:
+        program = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if compiled.needed_bytes(str(error)) is None:
+            raise
+        sys.exit(f"{case.name} does not fit on {slice_}. Leave it out with --cases, or the slice with --slices.")
     step = compiled.measure(program, topology.devices, seconds=0.0)
     if step.total is None or step.accessed is None or step.collectives is None:
-        sys.exit(f"{case.name} on {slice_}: the compiler cannot print or measure the program")
+        sys.exit(
+            f"{case.name} on {slice_}: the compiler cannot print or measure the program. Leave it out with --cases."
+        )
     traffic = measure_traffic(program.as_text(), step.accessed)
     plan = estimate.plan_stage(recipe, built, case.stage, topology, None)
     row = {

@@ -104,17 +104,20 @@ def _open_existing(data: Data, vocabulary: Tokenizer | None) -> Corpus | None:
 
 def is_corpus(name: str) -> bool:
     """Return whether a source names a tokenised corpus and not text; raises CorpusError if the corpus is unfinished."""
-    if not is_url(name):
-        complete, begun = ((Path(name).expanduser() / file).is_file() for file in (NAME, SETTINGS))
-    elif "," in name or glob.has_magic(name) or SourceFile(name).is_text:
+    url = is_url(name)
+    if url and ("," in name or glob.has_magic(name) or SourceFile(name).is_text):
         return False
-    else:
-        complete, begun = map(RemoteFolder.at(name).has_file, (NAME, SETTINGS))
-    if begun and not complete:
+
+    def has(file: str) -> bool:
+        return RemoteFolder.at(name).has_file(file) if url else (Path(name).expanduser() / file).is_file()
+
+    if has(NAME):
+        return True
+    if has(SETTINGS):
         raise CorpusError(
             f"{name} is an unfinished corpus without {NAME}. Repeat the `bertzoo tokenize` that started it."
         )
-    return complete
+    return False
 
 
 class Batches:

@@ -107,7 +107,11 @@ def _retrieval(model: EmbeddingModel, folder: str, split: str, batch_size: int) 
     documents = model.embed([*data.documents.values()], prompt=model.prompt(None, *DOCUMENT), **options)
     query_vectors = unit_vectors(model.embed([*data.queries.values()], prompt=model.prompt(None, *QUERY), **options))
     ranked: dict[str, list[str]] = {}
-    for query, (_, best) in zip(queries, nearest_vectors(query_vectors, documents, _RECALLED + 1), strict=True):
+    for query, (cosines, best) in zip(queries, nearest_vectors(query_vectors, documents, _RECALLED + 1), strict=True):
+        if not np.isfinite(cosines).all():
+            raise UserError(
+                f"the model's vectors of the query {query} or of a document are not finite. Train it again."
+            )
         relevant = data.relevance[query]
         ranked[query] = [names[i] for i in best if names[i] != query or query in relevant][:_RECALLED]
     return len(queries), retrieval_scores(ranked, data.relevance)

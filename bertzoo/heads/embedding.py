@@ -245,7 +245,7 @@ class SentenceEmbedding(HeadConfig):
 
 
 class PooledVector(struct.PyTreeNode):
-    """Head of the export graph with the output `embedding` (E). settings: the module's, whose layers are not used."""
+    """Head of the export graph with the output `embedding` (E). settings: the Linen module, without its layers."""
 
     projection: Any
     settings: SentenceEncoder = struct.field(pytree_node=False)

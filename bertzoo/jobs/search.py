@@ -87,15 +87,17 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
         return []
     numbers = fronts([pairs[job.name] for job in final])
     best = [job for job, number in zip(final, numbers, strict=True) if not number]
-    folder, rows = record.path / NAME, []
+    folder, rows, configs = record.path / NAME, [], {}
+    for job in best:
+        name = f"{job.place.rpartition('/')[2]}.toml"
+        configs[name] = config.dump(record.recipes[job.name][0])
+        milliseconds, loss = pairs[job.name]
+        values = {"ms": milliseconds, "loss": loss, **(job.settings or {})}
+        rows.append(values | {"run": record.places.output(job), "config": str(folder / name)})
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier front
     with atomic.new_directory(folder) as temporary:
-        for job in best:
-            name = f"{job.place.rpartition('/')[2]}.toml"
-            (temporary / name).write_text(config.dump(record.recipes[job.name][0]), encoding="utf-8")
-            milliseconds, loss = pairs[job.name]
-            values = {"ms": milliseconds, "loss": loss, **(job.settings or {})}
-            rows.append(values | {"run": record.places.output(job), "config": str(folder / name)})
+        for name, text in configs.items():
+            (temporary / name).write_text(text, encoding="utf-8")
     table, picture = (record.path / f"{NAME}.{suffix}" for suffix in ("csv", "png"))
     write_csv(table, rows, rows[0])
     earlier = [pairs[job.name] for job in trained if job.rung < last]

@@ -1,5 +1,6 @@
 """Multi-head self-attention, alone or beside convolution heads (ConvBERT)."""
 
+import dataclasses
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -143,4 +144,4 @@ class MixedAttention(SelfAttention):
     (B,L,2·H,K), to (B,L,D).
     """
 
-    convolution: nn.Module
+    convolution: nn.Module = dataclasses.field()  # required, unlike in the base class

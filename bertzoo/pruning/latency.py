@@ -119,7 +119,7 @@ def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
             if len(set(value)) > 1:
                 letter = next(letter for letter, names in _FIELDS.items() if name in names)
                 raise UserError(
-                    f"{name} differs from layer to layer, but the table has no {letter} ({LETTERS[letter]}). "
+                    f"{name} differs from layer to layer, but the table has no {letter} (the {LETTERS[letter]}). "
                     f"{ADVICE}, and include {letter} in --dimensions."
                 )
             fields[name] = value[0]
@@ -146,7 +146,7 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
     for letter in dict.fromkeys(dimension.letter for dimension in structure.dimensions.values()):
         if letter not in table.sizes:
             raise UserError(
-                f"{name} has no {letter} ({LETTERS[letter]}), which the run cuts. Leave {letter} out of "
+                f"{name} has no {letter} (the {LETTERS[letter]}), which the run cuts. Leave {letter} out of "
                 f"cut.dimensions, or measure a table with {letter} among `bertzoo benchmark --dimensions`."
             )
     fields = common(structure.model, list(table.sizes))
@@ -164,7 +164,7 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
         for layer, (letter, measured) in itertools.product(layers, table.sizes.items()):
             if not measured[0] <= layer[letter] <= measured[-1]:
                 raise UserError(
-                    f"{name} covers {LETTERS[letter]} from {measured[0]} to {measured[-1]}, not {layer[letter]}. "
+                    f"{name} covers the {LETTERS[letter]} from {measured[0]} to {measured[-1]}, not {layer[letter]}. "
                     f"{ADVICE}."
                 )
         return sum(term(last) for term in one) + sum(term(layer) for layer in others for term in more)

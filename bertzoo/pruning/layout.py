@@ -11,12 +11,12 @@ TABLE = "latency.json"  # latencies of model parts; only with a budget in millis
 _ITERATIONS = "iterations"
 # The letters of schuBERT's paper (Table 2), and e for an embedding whose width is not that of the layers.
 LETTERS = {
-    "h": "the width of the layers",
-    "e": "the width of the embedding",
-    "f": "the feed-forward size",
-    "a": "the heads",
-    "k": "the size of a head's keys",
-    "v": "the size of a head's values",
+    "h": "width of the layers",
+    "e": "width of the embedding",
+    "f": "feed-forward size",
+    "a": "heads",
+    "k": "size of a head's keys",
+    "v": "size of a head's values",
 }
 
 

@@ -11,7 +11,7 @@ from bertzoo.pruning import layout
 from bertzoo.runs import report
 
 Cut = Mapping[str, Any]
-NAMES = {letter: layout.LETTERS[letter].removeprefix("the ") for letter in "fakvhe"}  # in the order of the report
+NAMES = {letter: layout.LETTERS[letter] for letter in ("f", "a", "k", "v", "h", "e")}  # in the order of the report
 _CUT = {
     "iteration": int,
     "unit": str,

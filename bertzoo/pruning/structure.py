@@ -50,7 +50,7 @@ def refusal(model: Model, letter: str) -> str:
     else:
         why = "its embedding is as wide as its layers"
     can = ", ".join(cuttable(model))
-    return f"{letter} ({LETTERS[letter]}) cannot be cut in a model of kind {model.kind}, because {why}. Use {can}."
+    return f"{letter} (the {LETTERS[letter]}) cannot be cut in a model of kind {model.kind}, because {why}. Use {can}."
 
 
 def resized(model: Model, sizes: Mapping[str, int]) -> Model:

@@ -59,7 +59,7 @@ class Pretrain(TrainingConfig):
 
 def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> None:
     """Raise ConfigError if tables of a run's config contradict one another; optimizers: one for each training stage."""
-    check_range(recipe, "seed", least=0, below=2**63, advice="Use a number in that range.")
+    check_range(recipe, "seed", least=0, below=2**63, advice="Use 0, for example.")
     experiment.validate(recipe.stages, recipe.where)
     if recipe.run.profile_start > (steps := experiment.total_steps(recipe.stages)):
         raise ConfigError(

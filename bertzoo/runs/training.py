@@ -72,7 +72,7 @@ def check_same_everywhere(digest: str, label: str, source: str) -> None:
     first = hosts.share(label, lambda: digest)
     if digest != first:
         raise UserError(
-            f"{label} in {source} have hash {digest} here and {first} in process 0. Give every process the same."
+            f"{label} in {source} have hash {digest} here and {first} in process 0. Give every process the same files."
         )
 
 

@@ -17,7 +17,9 @@ _PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's names of the 
 _ARTICLES = {"data": [{"paragraphs": [{"context": str, "qas": [dict]}]}]}
 _QUESTION = {"id": str, "question": str, "answers?": list | None, "is_impossible?": bool}
 _ANSWER = {"text": str, "answer_start": int}
-_ADVICE = "Use SQuAD's layout: data, paragraphs, qas, answers."
+_ADVICE = (
+    "Use SQuAD's layout: in JSON data, paragraphs, qas, answers, in a table a question, context and answers per row."
+)
 
 
 class Answer(NamedTuple):
@@ -125,7 +127,7 @@ def check_questions(questions: list[Question], origin: str) -> list[Question]:
 
 def _read_json(file: Path) -> Iterator[Question]:
     try:
-        articles = read_json(file, _ARTICLES, f"Download the JSON again. {_ADVICE}")["data"]
+        articles = read_json(file, _ARTICLES, f"Correct the file or download it again. {_ADVICE}")["data"]
     except FileNotFoundError as error:
         raise UserError(f"{file} does not exist. Correct data_dir.") from error
     for i, article in enumerate(articles):

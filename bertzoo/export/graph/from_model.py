@@ -215,7 +215,7 @@ def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
     heads, size = module.query.features
     scale, rotary = float(size) ** -0.5, isinstance(module, nn.RotaryAttention)
     maps = {name: _affine(getattr(module, name), params[name]) for name in ("query", "key", "value")}
-    maps["query"] = scaled(maps["query"], np.full(heads * size, scale))
+    maps["query"] = scaled(maps["query"], scale)
     convolution = None
     if module.convolution is not None:
         convolution = _convolution(module.convolution, params["convolution"], scale)
