@@ -322,7 +322,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Any, tuple]] = {
     "no config": (changed(), None, ("bert_config.json",)),
     "no size": (changed(), {"hidden_size": 12}, ("bert_config.json", "vocab_size")),
     "damaged": (changed(), "{", ("bert_config.json", "line 1")),
-    "a list": (changed(), "[1]", ("bert_config.json", "config of")),
+    "a list": (changed(), "[1]", ("bert_config.json", "a list")),
     "an unknown attribute": (changed(), BERT | {"colour": 1}, ("colour", "1")),
     "heads": (changed(), BERT | {"num_attention_heads": 5}, ("heads", "5", 12, "num_attention_heads")),
     "token types": (changed(), {**BERT, "type_vocab_size": None}, ("token_type_embeddings", "(2, 12)", "(16, 12)")),
