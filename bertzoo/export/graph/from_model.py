@@ -215,7 +215,7 @@ def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
     heads, size = module.query.features
     scale, rotary = float(size) ** -0.5, isinstance(module, nn.RotaryAttention)
     maps = {name: _affine(getattr(module, name), params[name]) for name in ("query", "key", "value")}
-    maps["query"] = scaled(maps["query"], scale)
+    maps["query"] = scaled(maps["query"], np.full(heads * size, scale))
     convolution = None
     if module.convolution is not None:
         convolution = _convolution(module.convolution, params["convolution"], scale)
@@ -252,7 +252,8 @@ def _convolution(module: Any, params: Params, scale: float) -> Dynamic | Fixed:
     else:
         span_key = params["span_key"]
         key = _separable(module.span_key.pointwise, span_key["depthwise"], span_key["pointwise"])
-        key = key.replace(pointwise=scaled(key.pointwise, 1 / scale))
+        divisors = np.full(np.prod(module.span_key.pointwise.features), scale)
+        key = key.replace(pointwise=scaled(key.pointwise, 1 / divisors))
     return Dynamic(
         value=_affine(module.value, params["value"]),
         gate=gate,

@@ -69,10 +69,9 @@ def float32(x: Any) -> np.ndarray:
 
 
 def scaled(part: Any, factor: Any, shift: Any = 0.0) -> Any:
-    """Multiply the output of a map, a feed-forward or an attention by `factor`, (D) or a number, and add `shift`."""
+    """Multiply the output of a map, a feed-forward or an attention by `factor` (D), and add `shift` (D)."""
     if isinstance(part, Concat):
-        width = sum(len(one.bias) for one in part.parts)
-        factors, shifts = (np.split(np.broadcast_to(x, width), len(part.parts)) for x in (factor, shift))
+        factors, shifts = (np.split(x, len(part.parts)) for x in np.broadcast_arrays(factor, shift))
         return part.replace(parts=tuple(map(scaled, part.parts, factors, shifts)))
     if hasattr(part, "output"):
         return part.replace(output=scaled(part.output, factor, shift))
