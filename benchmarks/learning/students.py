@@ -11,7 +11,7 @@ Spearman is that of STS-B's development set, of the model and of its int8 file. 
 import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from bertzoo.models import Model
 CONFIGS = Path(__file__).parents[2] / "configs"
 LAYERS = {3: 4, 6: 6, 12: 8}  # milliseconds of a row -> layers
 LENGTH, INT8 = 128, "int8-dynamic"
-STEP = 16  # between the widths
+_Size = tuple[str, int, int]  # family, budget in milliseconds, width
+STEP = 8  # between the widths
 PROBES = (128, 256, 512)  # widths that are timed first
 OVER = 1.03  # times the budget that a student may take, as times vary
 RATE, RATE_WIDTH = 1e-3, 192  # learning rate at a width
@@ -82,36 +83,58 @@ def fitting(budget: float, widths: Sequence[int], times: Iterable[float]) -> int
 
 
 def choose(record: Path) -> dict[str, dict[str, Any]]:
-    """The width and the milliseconds of each student, by `FAMILY-BUDGET`; `record` keeps them."""
+    """The widest student of each family within each budget, and its times, by `FAMILY-BUDGET`; `record` keeps them.
+
+    Milliseconds are ratios to one reference model, times its milliseconds when the probes were timed, so a machine that
+    slows down later changes no choice.
+    """
     if record.exists():
         return json.loads(record.read_text(encoding="utf-8"))
     students = [(family, budget) for family in FAMILIES for budget in LAYERS]
-    settings = BenchmarkSettings(lengths=(LENGTH,))
-    probes = [build(family, width, LAYERS[budget]) for family, budget in students for width in PROBES]
-    times, _ = milliseconds([probes[0], *probes], settings)
-    measured = np.reshape(times[1:], (len(students), len(PROBES)))
-    widths = {one: fitting(one[1], PROBES, row) for one, row in zip(students, measured, strict=True)}
-    while True:
-        chosen = [build(family, widths[family, budget], LAYERS[budget]) for family, budget in students]
-        times, _ = milliseconds([probes[0], *chosen], settings)
-        slow = [one for one, ms in zip(students, times[1:], strict=True) if ms > OVER * one[1] and widths[one] > STEP]
-        if not slow:
-            break
-        for one in slow:
-            widths[one] -= STEP
-    rounded, _ = milliseconds([probes[0], *chosen], replace(settings, precisions=(INT8,)))
+    first = build("bert", PROBES[0], min(LAYERS.values()))
+
+    def shares(sizes: Sequence[_Size], precision: str) -> tuple[float, dict[_Size, float]]:
+        models = [build(family, width, LAYERS[budget]) for family, budget, width in sizes]
+        times, _ = milliseconds([first, *models], BenchmarkSettings(lengths=(LENGTH,), precisions=(precision,)))
+        return times[0], {size: ms / times[0] for size, ms in zip(sizes, times[1:], strict=True)}
+
+    unit, measured = shares([(*one, width) for one in students for width in PROBES], "fp32")
+    measured = {size: unit * share for size, share in measured.items()}
+    tried = [(*one, fitting(one[1], PROBES, [measured[*one, width] for width in PROBES])) for one in students]
+    while tried := [size for size in tried if size not in measured]:
+        measured |= {size: unit * share for size, share in shares(tried, "fp32")[1].items()}
+        tried = [(*one, widest(one[1], _times(measured, *one))[1]) for one in students]
+    chosen = [(*one, widest(one[1], _times(measured, *one))[0]) for one in students]
+    unit8, rounded = shares(chosen, INT8)
     sizes = {
         f"{family}-{budget}": {
             "family": family,
             "budget": budget,
-            "width": widths[family, budget],
-            "ms": ms,
-            "int8": ms8,
+            "width": width,
+            "ms": measured[family, budget, width],
+            "int8": unit8 * rounded[family, budget, width],
         }
-        for (family, budget), ms, ms8 in zip(students, times[1:], rounded[1:], strict=True)
+        for family, budget, width in chosen
     }
     atomic.write_json(record, sizes)
     return sizes
+
+
+def _times(measured: Mapping[_Size, float], family: str, budget: int) -> dict[int, float]:
+    return {size[2]: ms for size, ms in measured.items() if size[:2] == (family, budget)}
+
+
+def widest(budget: float, times: Mapping[int, float]) -> tuple[int, int]:
+    """The widest of the measured widths within `budget`, and the width to measure next, which may be measured.
+
+    times: milliseconds by width. The next width is STEP wider if it would fit in proportion to the width.
+    """
+    fit = [width for width, ms in times.items() if ms <= OVER * budget]
+    if not fit:
+        return min(times), max(STEP, min(times) - STEP)
+    width = max(fit)
+    wider = width + STEP
+    return width, wider if times[width] * wider / width <= OVER * budget else width
 
 
 def train(name: str, size: Mapping[str, Any], args: argparse.Namespace) -> Path:

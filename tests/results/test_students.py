@@ -31,3 +31,15 @@ def test_a_gain_is_marked_where_the_seeds_overlap():
     gains = {row["student"]: row.get("3 ms") for row in students.ranks(rows)}
     assert gains["convbert"] == "+1.0 (overlap)"
     assert gains["mobilebert"] == "+2.0"
+
+
+def test_a_student_grows_until_the_next_width_takes_too_long():
+    times = {128: 2.0}
+    assert students.widest(3.0, times) == (128, 136)
+    assert students.widest(3.0, times | {184: 2.99}) == (184, 184)
+    assert students.widest(3.0, times | {184: 2.0, 192: 3.5}) == (184, 192)
+
+
+def test_a_student_shrinks_until_it_fits():
+    assert students.widest(3.0, {128: 4.0, 256: 9.0}) == (128, 120)
+    assert students.widest(3.0, {8: 4.0}) == (8, 8)
