@@ -136,6 +136,7 @@ class Config:
     seeds: int = 5
     data_dir: str = ""
     own: str = ""
+    notes: str = ""
     squad: Squad = Squad()
     optimizer: Optimizer = Optimizer()
 

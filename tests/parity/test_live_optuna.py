@@ -21,7 +21,7 @@ from bertzoo.core import kinds
 from bertzoo.jobs import local
 
 SWEEP = '[sweep]\nbase = "base.toml"\ntasks = ["cola"]\n[range]\nalpha = [0.5, 1.0]\nseeds = [1, 9]\n'
-SWEEP += '[grid]\nown = ["a", "b"]\n'
+SWEEP += '[grid]\nnotes = ["a", "b"]\n'
 WORDS = ("sweep", "sweep.toml", "--from=m", "--teacher=t")
 
 
@@ -42,7 +42,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def rows(run: str) -> list[dict[str, Any]]:
     with open(f"{run}/sweep.csv", newline="") as file:
         return [
-            {key: row.get(key, "") for key in ("state", "score", "alpha", "own", "run")} for row in csv.DictReader(file)
+            {key: row.get(key, "") for key in ("state", "score", "alpha", "notes", "run")} for row in csv.DictReader(file)
         ]
 
 
@@ -56,7 +56,7 @@ def trials(run: str) -> list[Any]:
 def test_an_interrupted_study_chooses_the_points_of_an_undisturbed_one(sweep: place.Place) -> None:
     sweep.run("--run_dir=whole", "--trials=18", words=WORDS)
     whole = rows("whole")
-    assert len(sweep.started()) == len(whole) == 18 and {row["own"] for row in whole} == {"a", "b"}
+    assert len(sweep.started()) == len(whole) == 18 and {row["notes"] for row in whole} == {"a", "b"}
     assert all(0.5 <= float(row["alpha"]) <= 1.0 for row in whole)
     # Ten points are drawn at random; the later ones are nearer to the best.
     distances = [abs(float(row["alpha"]) - 0.9) for row in whole]
@@ -110,7 +110,7 @@ def test_another_seed_or_sampler_is_another_study(sweep: place.Place) -> None:
         (["--trials=2", "--random=2"], ("--random", "--trials")),
         (["--sampler=tpe", "--alpha=1", "--seeds=1"], ("--sampler=tpe", "--trials=N")),
         ([], ("[range]", "alpha", "--trials=N")),
-        (["--trials=2", "--own=5", "--optimizer.rate=1"], ("optimizer.rate", "learning_rate")),
+        (["--trials=2", "--notes=5", "--optimizer.rate=1"], ("optimizer.rate", "learning_rate")),
     ],
 )
 def test_wrong_options_raise_before_anything_runs(
