@@ -42,7 +42,8 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def rows(run: str) -> list[dict[str, Any]]:
     with open(f"{run}/sweep.csv", newline="") as file:
         return [
-            {key: row.get(key, "") for key in ("state", "score", "alpha", "notes", "run")} for row in csv.DictReader(file)
+            {key: row.get(key, "") for key in ("state", "score", "alpha", "notes", "run")}
+            for row in csv.DictReader(file)
         ]
 
 
