@@ -40,7 +40,7 @@ SAVING = 10.0  # seconds that a stopped training may take to save
 def spend(record: Path, *words: str, limit: float | None = None) -> float:
     """Run `bertzoo WORDS` unless it has finished; return the processor seconds of all its processes and attempts.
 
-    limit: after so many processor seconds the command is signalled to save and stop, and counts as finished.
+    limit: processor seconds after which a signal stops the command, which saves and counts as finished.
     """
     if not record.exists():
         atomic.write_json(record, {"seconds": 0.0, "finished": False})

@@ -26,7 +26,7 @@ def bertzoo(*words: str) -> str:
 
 
 def stop_after(seconds: float, *words: str) -> None:
-    """Run `bertzoo WORDS`; after so many processor seconds, signal it, so that it saves and stops."""
+    """Run `bertzoo WORDS`; send a signal after `seconds` of processor time, so that it saves and stops."""
     command, signalled = [sys.executable, "-m", "bertzoo", *words], False
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     used = psutil.Process(process.pid).cpu_times

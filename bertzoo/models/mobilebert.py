@@ -154,7 +154,7 @@ class MobileBert(ModelConfig):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, with embedding_size features tied to the word table and the others untied."""
+        """Build the masked-LM head: `embedding_size` features are tied to the word embeddings, the others untied."""
         make = self.factory(compute)
         extra = None
         if self.embedding_size < self.hidden_size:

@@ -16,7 +16,7 @@ def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
 
 
 class Untied(nn.Module):
-    """An output layer (B,P,I) -> float32 logits (B,P,V) that is not tied to the word table: kernel (I,V), no bias."""
+    """Output layer (B,P,I) -> float32 logits (B,P,V), not tied to the word embeddings: kernel (I,V), no bias."""
 
     features: int
     kernel_init: Callable
@@ -29,7 +29,7 @@ class Untied(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """Map hidden states (B,P,D) of P tokens to float32 logits (B,P,V), tied to the word table (BERT §3.1, Task #1).
+    """Map hidden states (B,P,D) to float32 logits (B,P,V), tied to the word embeddings (BERT §3.1, Task #1).
 
     If the dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT).
     """

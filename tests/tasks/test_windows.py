@@ -203,16 +203,16 @@ def test_pieces_equal_those_of_the_words_and_offsets_cover_them(tokenizer, sever
     ],
 )
 def test_byte_pairs_of_an_answer_after_a_space(context: str, answer: str, expected: str):
-    made = make(question(context, answer), windowing=Windowing(max_length=60, max_question=5), tokenizer=PAIRS)
-    assert made.text(0, made.windows[0].start, made.windows[0].end) == expected
+    windows = make(question(context, answer), windowing=Windowing(max_length=60, max_question=5), tokenizer=PAIRS)
+    assert windows.text(0, windows.windows[0].start, windows.windows[0].end) == expected
 
 
 def test_byte_pairs_of_a_paragraph_are_those_of_running_text():
     (context,) = set(TEXTS)
     answer = "John Smith"
-    made = make(question(context, answer), windowing=Windowing(max_length=200), tokenizer=PAIRS)
-    np.testing.assert_array_equal(made.pieces[context].ids, PAIRS.encode_batch([context])[0])
-    assert made.text(0, made.windows[0].start, made.windows[0].end) == answer
+    windows = make(question(context, answer), windowing=Windowing(max_length=200), tokenizer=PAIRS)
+    np.testing.assert_array_equal(windows.pieces[context].ids, PAIRS.encode_batch([context])[0])
+    assert windows.text(0, windows.windows[0].start, windows.windows[0].end) == answer
 
 
 SKIPPED = {
