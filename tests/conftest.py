@@ -166,7 +166,7 @@ class Spent:
         self.seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid.partition("::")[0]] += report.processor
+        self.seconds[report.nodeid.partition("::")[0]] += getattr(report, "processor", 0.0)  # none of a dead worker
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
