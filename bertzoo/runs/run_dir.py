@@ -321,8 +321,6 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
     begun, newest = index + bool(inside), stage_of(old.stages, done)
     if len(new.stages) < begun:
         return [f"{begun} stages have begun, but the config has {len(new.stages)}"]
-    if (now := stage_of(new.stages, done)) != newest:
-        return [f"step {done} was saved in stage {newest}, but the config has it in stage {now}"]
 
     def fixed(recipe: Recipe) -> dict[str, Any]:  # all stages of a transfer strategy share one table of the config
         return {
@@ -332,4 +330,7 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
             if (value := getattr(recipe.stages[i], name)) is not None
         }
 
-    return config.difference(fixed(old), fixed(new))
+    changed = config.difference(fixed(old), fixed(new))
+    if not changed and (now := stage_of(new.stages, done)) != newest:
+        return [f"step {done} was saved in stage {newest}, but the config has it in stage {now}"]
+    return changed
