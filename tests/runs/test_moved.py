@@ -154,15 +154,6 @@ def test_a_run_in_a_bucket_reads_its_own_bucket(machine, run):
             directory.open_corpus()
 
 
-@pytest.mark.slow
-def test_another_corpus_in_the_old_place_is_noticed(machine, run, tmp_path, capsys):
-    shutil.copytree(tokenized(tmp_path, "other", 50), machine / "corpus")
-    resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
-    for command in (["evaluate", str(run)], resume):
-        assert mentions(error(capsys, *command), machine / "corpus", run)
-    shutil.rmtree(machine / "corpus")
-
-
 def test_a_damaged_tokenizer_is_not_read(run, capsys):
     file = run / "tokenizer" / "vocab.txt"
     file.write_text(file.read_text()[:-20])

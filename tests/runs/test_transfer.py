@@ -245,6 +245,7 @@ def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
         (["--transfer.lower_rate=2"], ("lower_rate", 2.0)),
         ([f"--knowledge.{name}=0" for name in ("feature", "mean", "variance", "attention")], ("weights",)),
         (["--transfer.kind=nothing", "--knowledge.layers=[1, 2]"], ("knowledge.layers", "transfer.kind")),
+        (["--transfer.kind=nothing", "--distillation=[]"], ("transfer.kind",)),
         (
             ["--transfer.kind=nothing", "--knowledge.ground_truth=1", "--knowledge.copy=false"],
             ("transfer.kind", "knowledge.ground_truth", "knowledge.copy", "bertzoo pretrain"),

@@ -10,21 +10,19 @@ import numpy as np
 import optax
 import pytest
 import zoo
-from flax import linen as nn
 from messages import mentioning
 from tiers import quick
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.partial import stack
-from bertzoo.nn.flops import matmul_flops
 from bertzoo.objectives import transfer
 from bertzoo.runs import experiments
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train import experiment, optim, sharding
 from bertzoo.train import state as states
-from bertzoo.train.state import boxed_shapes, named
+from bertzoo.train.state import named
 from bertzoo.train.step import gradients, make_train_step
 
 SIZES = {
@@ -274,15 +272,6 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
     assert ours["nsp"] == pytest.approx(float(alone["nsp"] / 3), rel=1e-6)
 
 
-def test_a_transfer_without_an_effect_raises():
-    with pytest.raises(ConfigError, match=mentioning("transfer.kind")):
-        recipe(transfer={"kind": "nothing"}, distillation=[])
-    truth, nothing = {"ground_truth": 1.0}, {"kind": "nothing"}
-    with pytest.raises(ConfigError, match=mentioning("pretrain")):
-        recipe(knowledge={**truth, "copy": False}, transfer=nothing)
-    assert recipe(knowledge=truth, transfer=nothing).knowledge.copy  # copying is the teacher's only use
-
-
 def test_at_ground_truth_1_the_loss_has_no_teacher():
     made = recipe(knowledge={"dtype": "float32", "ground_truth": 1.0}, transfer={"kind": "nothing"})
     (setup,) = experiments.build_setups(made)
@@ -326,22 +315,3 @@ def test_transfer_recovers_a_randomised_layer():
     assert reports[-1]["feature"] < 0.01 * before["feature"]
     assert after["feature"] < 0.03 * lost["feature"] and after["attention"] < 0.05 * lost["attention"]
     chex.assert_trees_all_equal(frozen, frozen_before)
-
-
-@pytest.mark.slow
-def test_early_stages_cost_a_small_part_of_late_ones():
-    deep = {"layers": 12}
-    made = recipe(teacher={**TEACHER, **deep}, model={**SIZES, **deep})
-    frozen = nn.unbox(experiments.teacher_of(made).shapes())
-    costs = []
-    for index in (0, 5, 11):
-        setup = experiments.build_setups(made)[index]
-        params = nn.unbox(boxed_shapes(setup.objective))
-
-        def learnt(params, frozen, setup=setup):
-            return gradients(
-                setup.trained, params, frozen, batch(), setup.objective.weights(batch()), jax.random.key(0)
-            )[0]
-
-        costs.append(matmul_flops(learnt, params, frozen))
-    assert costs[0] < 0.15 * costs[2] and 0.35 < costs[1] / costs[2] < 0.6

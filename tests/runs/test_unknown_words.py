@@ -35,13 +35,6 @@ def foreign(tiny_corpus: Path, tmp_path_factory) -> Path:
     return path
 
 
-def test_foreign_text_stops_a_run_before_it_trains(foreign, tiny_corpus, tiny_config, tmp_path, capsys):
-    options = [f"--data.source={foreign}", f"--data.tokenizer.path={tiny_corpus / 'tokenizer' / 'vocab.txt'}"]
-    *_, line = run(capsys, tiny_config, tmp_path / "run", *options, code=2)
-    assert mentions(line, "[UNK]", foreign, "data.tokenizer.path")
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
 def test_with_a_models_vocabulary_no_option_is_advised(foreign, finished_run, tiny_config, tmp_path, capsys):
     options = [f"--data.source={foreign}", f"--from={finished_run}"]
     *_, line = run(capsys, tiny_config, tmp_path / "run", *options, code=2)
