@@ -10,7 +10,6 @@ import toy
 from jax.sharding import NamedSharding, PartitionSpec
 from messages import mentioning, mentions
 
-from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
@@ -81,10 +80,6 @@ def test_the_error_of_an_indivisible_vocabulary_names_the_remedy():
         sharding.place("w", (7, 8), ("vocab", "embed"), toy.mesh(8, **EIGHT))
 
 
-def test_configs_of_earlier_runs_may_have_fallbacks():
-    assert config.from_dict(sharding.Mesh, {"fsdp": 2, "fallbacks": {"model": ["head_size"]}}) == sharding.Mesh(fsdp=2)
-
-
 def test_a_step_uses_whole_parameters_and_gets_split_gradients():
     mesh = toy.mesh(8, fsdp=2, tensor=2)
     places = {name: NamedSharding(mesh, PartitionSpec(*spec)) for name, spec in SPLIT.items()}
@@ -135,7 +130,6 @@ def train(mesh: jax.sharding.Mesh, dropout: float, accumulate: int):
     [
         ({}, 0.3, 1),
         ({"fsdp": 2, "tensor": 2}, 0.3, 2),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (({}, 0.0, 1), ({}, 0.3, 2), ({"fsdp": 2}, 0.0, 1))),
     ],
 )
 def test_eight_devices_equal_one(sizes, dropout: float, accumulate: int):
