@@ -93,16 +93,14 @@ def test_a_stopped_job_saves_and_is_not_requeued(cloud: Cloud) -> None:
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
 def test_a_job_that_slurm_ends_is_not_requeued(cloud: Cloud, state: str) -> None:
     cloud.set(codes0=[3], job_state=state)
-    out = cloud.run("slurm.sh", "--nodes=1", *RUN, code=3)
-    assert mentions(out, 3, "job 7", state) and not cloud.calls("scontrol")
+    assert mentions(cloud.run("slurm.sh", "--nodes=1", *RUN, code=3), 3, "job 7", state) and not cloud.calls("scontrol")
     assert cloud.calls("squeue")[1:] == [["--noheader", "--jobs=7", "--format=%T"]]
 
 
 @pytest.mark.parametrize(("step", "code"), [("squeue --me", 1), ("sbatch", 7), ("srun", 9), ("scontrol", 5)])
 def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, code: int) -> None:
     cloud.set(failures=[[step, code, 1]], codes0=[3])
-    out = cloud.run("slurm.sh", "--nodes=1", *RUN, code=code)
-    assert f"{step.split()[0]} was told to fail" in out
+    assert f"{step.split()[0]} was told to fail" in cloud.run("slurm.sh", "--nodes=1", *RUN, code=code)
 
 
 def test_a_dry_run_submits_nothing(cloud: Cloud) -> None:

@@ -162,9 +162,7 @@ def test_a_run_of_every_pair(name, tiny_corpus, teachers, tmp_path, capsys):
     assert [r["name"] for r in records(run) if r.get("event") == "stage"] == [
         *(f"transfer, layer {layer} of {layers}" for layer in range(1, layers + 1)), "distillation",
     ]  # fmt: skip
-    for index in sorted(
-        {1, layers - 1, layers}
-    ):  # the first step of a stage has the parameters that the one before it left
+    for index in sorted({1, layers - 1, layers}):  # a stage begins with the parameters that the one before it left
         done = 2 * index
         params, batch = parameters(run, recipe, done), first_batch(recipe, tiny_corpus, run / "plans", index)
         theirs, logits = whole_teacher(path, recipe, batch)
