@@ -1,6 +1,8 @@
 """A folder of fake programs in front of the PATH, and a way to run a launcher with them."""
 
 import ast
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -10,6 +12,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 LAUNCH = HERE.parent.parent / "launch"
 PROGRAMS = ("gcloud", "curl", "kubectl", "sbatch", "srun", "squeue", "scontrol", "scancel", "uv", "adb", "bertzoo")
+
+
+def page_commands(*names: str) -> list[list[str]]:
+    """The commands in the fenced blocks of pages of docs/."""
+    pages = [(LAUNCH.parent / f"docs/{name}.md").read_text() for name in names]
+    blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL)]
+    return [shlex.split(line) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
 
 
 class Cloud:

@@ -2,14 +2,13 @@
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from clouds import LAUNCH, Cloud
+from clouds import LAUNCH, Cloud, page_commands
 from messages import mentions
 from test_gke import IMAGE, ONE_HOST, SLICE
 from test_tpu_vm import COMPUTE, SMOKE, TPU, WHERE
@@ -33,9 +32,7 @@ def test_shellcheck_finds_no_problem() -> None:
 def test_every_script_can_be_run_and_stops_at_errors() -> None:
     assert {path.relative_to(LAUNCH).as_posix() for path in SCRIPTS} >= set(LAUNCHERS)
     for path in SCRIPTS:
-        strict = (
-            "set -eu" if path.read_text().startswith("#!/bin/sh\n") else "set -euo pipefail"
-        )  # a phone's is no bash
+        strict = "set -eu" if path.read_text().startswith("#!/bin/sh\n") else "set -euo pipefail"  # a phone has no bash
         if path.name != "common.sh":
             assert f"\n{strict}\n" in path.read_text() and os.access(path, os.X_OK), path
 
@@ -89,23 +86,11 @@ def test_a_config_is_checked_where_the_workers_find_it(cloud: Cloud, tmp_path: P
     assert len(cloud.calls("bertzoo", file="checks")) == 1
 
 
-def documented_commands() -> list[str]:
-    """The command lines of docs/tpu.md and the pages below it, a continued line as one."""
-    docs = LAUNCH.parent / "docs"
-    pages = [docs / "tpu.md", *(docs / f"howto/{name}.md" for name in ("tpu_vms", "gke", "slurm", "buckets", "resume"))]
-    blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)]
-    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-
-
 def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
-    commands = [shlex.split(line) for line in documented_commands()]
-    assert {argv[0] for argv in commands} == {
-        "bertzoo",
-        "docker",
-        "git",
-        "gcloud",
-        *(f"launch/{name}" for name in LAUNCHERS),
-    }
+    """Those of docs/tpu.md and the pages below it."""
+    commands = page_commands("tpu", *(f"howto/{name}" for name in ("tpu_vms", "gke", "slurm", "buckets", "resume")))
+    programs = {"bertzoo", "docker", "git", "gcloud", *(f"launch/{name}" for name in LAUNCHERS)}
+    assert {argv[0] for argv in commands} == programs
     for argv in commands:
         if argv[0].startswith("launch/"):
             script = argv[0].removeprefix("launch/")

@@ -99,8 +99,10 @@ def test_readers_of_the_corpus_report_it_missing_and_reject_another(machine, run
     hashes = [json.loads((path / "manifest.json").read_text())["hash"] for path in (other, machine / "away")]
     resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
     for command in (["evaluate", str(run)], resume):
-        assert mentions(error(capsys, *command), run, machine / "corpus", "--corpus")
-        assert mentions(error(capsys, *command, f"--corpus={other}"), other, run, hashes[0], hashes[1])
+        said = error(capsys, *command)
+        assert mentions(said, run, machine / "corpus", "--corpus")
+        said = error(capsys, *command, f"--corpus={other}")
+        assert mentions(said, other, run, hashes[0], hashes[1])
         assert mentions(error(capsys, *command, "--corpus="), "--corpus")
         assert mentions(error(capsys, *command, "--corpus=gs:/x"), "gs:/x", "URL")
     assert not (run / "checkpoints" / "2").exists()
@@ -155,7 +157,8 @@ def test_a_run_in_a_bucket_reads_its_own_bucket(machine, run):
 def test_a_damaged_tokenizer_is_not_read(run, capsys):
     file = run / "tokenizer" / "vocab.txt"
     file.write_text(file.read_text()[:-20])
-    assert mentions(error(capsys, "predict", str(run), "a [MASK]"), file, "run.json")
+    said = error(capsys, "predict", str(run), "a [MASK]")
+    assert mentions(said, file, "run.json")
     file.unlink()
     assert mentions(error(capsys, "predict", str(run), "a [MASK]"), "longer")  # the corpus's tokenizer is used
 

@@ -338,7 +338,8 @@ def test_a_model_that_does_not_fit_raises_before_any_file(folder, tmp_path, caps
 def test_a_source_without_a_tokenizer(folder, tmp_path, capsys):
     source = write(tmp_path / "hf")
     (source / "vocab.txt").rename(tmp_path / "vocab.txt")
-    assert mentions(refused(capsys, folder, tmp_path, f"--from={source}"), source)
+    message = refused(capsys, folder, tmp_path, f"--from={source}")
+    assert mentions(message, source)
     made = warm_start.read_warm_start(source, recipe(folder, f"--data.tokenizer.path={tmp_path / 'vocab.txt'}"))
     assert mentions(made.report[-1], source, "tokenizer", tmp_path / "vocab.txt")
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS[:10]) + "\n")
