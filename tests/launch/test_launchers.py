@@ -48,19 +48,6 @@ def test_help_names_every_option(cloud: Cloud, script: str) -> None:
     assert options > {"--dry-run"} and missing <= {"--help"}
 
 
-@pytest.mark.parametrize("verb", ["pipeline", "finetune", "pretrian"])
-@pytest.mark.parametrize("script", LAUNCHERS)
-def test_no_launcher_takes_another_verb_for_a_config(cloud: Cloud, script: str, verb: str) -> None:
-    options = {
-        "local_multi.sh": ["2"],
-        "slurm.sh": ["--nodes=1", "--"],
-        "tpu_vm.sh": ["watch", "--name=n", "--zone=z", "--accelerator=v6e-8", "--"],
-        "gke/job.sh": ["apply", "--name=n", "--tpu=v5e", "--topology=4x4", "--image=i", "--"],
-    }
-    out = cloud.run(script, *options[script], verb, "demo", "--run_dir=x", code=2)
-    assert mentions(out, verb, "pretrain, transfer and prune") and not cloud.calls()
-
-
 @pytest.mark.slow
 def test_a_bad_config_stops_before_anything_is_rented(cloud: Cloud) -> None:
     cloud.set(real=True)
@@ -108,6 +95,7 @@ REFUSED = {
         (("--devices-per-process=x", "2", *RUN[1:]), ("--devices-per-process=x",)),
         (("--devices=2", "2", *RUN[1:]), ("--devices=2", "--devices-per-process=K", "--grace=SECONDS", "--dry-run")),
         (("2",), ("CONFIG --run_dir=PATH",)),
+        (("2", "pipeline", *RUN[1:]), ("pipeline", "pretrain, transfer and prune")),
         (("2", "--run_dir=x"), ("--run_dir=x", "CONFIG --run_dir=PATH")),
         (("2", "demo"), ("--run_dir=PATH",)),
         (("2", "demo", "--run_dir="), ("--run_dir=PATH",)),
@@ -119,6 +107,7 @@ REFUSED = {
         (("--nodes=1", "--name=A b", *RUN), ("--name=A b",)),
         (("--nodes=1", "--notice=99999", *RUN), ("--notice=99999", 65535)),
         (("--nodes=1", "--", "demo"), ("--run_dir=PATH",)),
+        (("--nodes=1", "--", "finetune", *RUN[1:]), ("finetune", "pretrain, transfer and prune")),
         (("--nodes=1", "--", "transfer"), ("CONFIG --run_dir=PATH",)),
         (("--nodes=1", "--sbatch=--comment=x", *RUN), ("--sbatch=--comment=x",)),
         (("--stop", *RUN), ("--stop", "--name")),
@@ -145,6 +134,7 @@ REFUSED = {
         (("smoke", *WHERE, "--accelerator=v6e-16"), ("--accelerator=v6e-16", "one host")),
         (("smoke", *SMOKE, *RUN), ("smoke", "--")),
         (("watch", *TPU, "--", "demo"), ("--run_dir=PATH",)),
+        (("watch", *TPU, "--", "pretrian", *RUN[1:]), ("pretrian", "pretrain, transfer and prune")),
         (("watch", *TPU, "demo", "--run_dir=x"), ("argument demo", "--")),
     ],
     "gke/job.sh": [
@@ -161,6 +151,7 @@ REFUSED = {
         (("apply", *IMAGE, *SLICE, "--priority=urgent", *RUN), ("--priority=urgent", "--queue=NAME")),
         (("apply", *IMAGE, *SLICE, "--queue=Team_A", *RUN), ("--queue=Team_A",)),
         (("apply", *IMAGE, *SLICE, "--", "demo"), ("--run_dir=PATH",)),
+        (("apply", *IMAGE, *SLICE, "--", "pipeline", *RUN[1:]), ("pipeline", "pretrain, transfer and prune")),
         (("smoke", *IMAGE, *SLICE, "--bucket=b"), ("--topology=4x4", "4 hosts")),
         (("smoke", *IMAGE, *ONE_HOST[:2]), ("--bucket=BUCKET",)),
         (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),

@@ -226,14 +226,6 @@ def test_run_dir_must_be_a_directory_that_can_be_written(tiny_config, tmp_path, 
         assert mentions(error(capsys, "pretrain", tiny_config, f"--run_dir={run_dir}"), *parts)
 
 
-def test_an_unfinished_corpus_is_not_read_as_text(tiny_config, tiny_corpus, tmp_path, capsys):
-    unfinished = tmp_path / "corpus"
-    shutil.copytree(tiny_corpus, unfinished)
-    (unfinished / "manifest.json").unlink()
-    message = error(capsys, "pretrain", tiny_config, f"--run_dir={tmp_path / 'run'}", f"--data.source={unfinished}")
-    assert mentions(message, "manifest.json")
-
-
 @pytest.mark.slow
 def test_a_run_is_read_from_anywhere_without_its_source(tiny_config, tiny_corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tiny_corpus.parent)

@@ -111,16 +111,7 @@ def test_the_log_files_and_report_of_a_run(finished, teacher, tmp_path):
     assert not set(metrics) & {"2", "3", "4", "6"}
 
 
-@pytest.mark.slow
-def test_the_log_lists_copied_and_fresh_parameters(student, untrained, tmp_path, capsys):
-    assert main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}"]) == 0
-    said = capsys.readouterr().err
-    (copied,) = re.findall(r"^copied .*: (.*)$", said, re.MULTILINE)
-    assert {"embedding/word", "masked_head/dense", "sentence_head"} <= set(copied.split(", "))
-    assert re.findall(r"^.*fresh.*: (.*)$", said, re.MULTILINE) == ["embedding/norm"]
-
-
-@pytest.mark.slow  # train/test_loop.py has the resume; conftest.py runs step 3 of this at every landing
+@pytest.mark.slow  # train/test_loop.py has the resume
 @pytest.mark.parametrize("stop_after", [2, 3, 5, 7])
 def test_a_run_stopped_in_any_stage_resumes_to_the_same_state(
     finished, student, teacher, tmp_path, stop_after, monkeypatch
