@@ -45,15 +45,9 @@ class Cloud:
             (self.folder / f"{name}.new").rename(self.folder / name)  # whole or not at all, as fakes may read it now
 
     def start(self, script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(LAUNCH / script), *arguments],
-            env={**self.environment, **environment},
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command, variables = [str(LAUNCH / script), *arguments], {**self.environment, **environment}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=variables, cwd=self.folder, text=True, **pipes)
 
     def run(self, script: str, *arguments: str, code: int | None = 0, **environment: str) -> str:
         """Run a launcher, which must exit with `code`; return its output, errors last."""
