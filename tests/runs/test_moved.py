@@ -161,17 +161,3 @@ def test_a_damaged_tokenizer_is_not_read(run, capsys):
     assert mentions(said, file, "run.json")
     file.unlink()
     assert mentions(error(capsys, "predict", str(run), "a [MASK]"), "longer")  # the corpus's tokenizer is used
-
-
-@pytest.mark.parametrize(
-    ("name", "contents", "part"),
-    [
-        *(("run.json", contents, "damaged") for contents in ('{"bertzoo": "0.1', "[]", "\xff")),
-        ("config.toml", "[", "TOML"),
-    ],
-)
-def test_a_damaged_file_prints_one_error(run, capsys, name, contents, part):
-    (run / name).write_bytes(contents.encode("latin-1"))
-    for verb in ("report", "evaluate", "predict" if name == "run.json" else "checkpoints"):
-        words = [verb, str(run), *["a [MASK]"] * (verb == "predict")]
-        assert mentions(error(capsys, *words), run / name, part)
