@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pairs
 import pytest
 import zoo
 from messages import mentioning
@@ -16,7 +17,6 @@ from tiers import quick
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.partial import stack
-from bertzoo.objectives import transfer
 from bertzoo.runs import experiments
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import batch_shapes
@@ -112,26 +112,14 @@ def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
     theirs, mine = (
         jax.jit(model.apply)({"params": params}, *given) for model, params in zip(modules, (teacher, own), strict=True)
     )
-    rows = jnp.repeat(batch()["row_weight"][:, None], 8, 1)
-    tokens, knowledge = rows * batch()["attention_mask"], made.knowledge
-
-    def expected(tokens):
-        states = theirs.hidden_states[2], mine.hidden_states[2], tokens
-        sums = {
-            "feature": knowledge.feature * transfer.feature_map(*states),
-            "mean": knowledge.mean * transfer.mean(*states),
-            "variance": knowledge.variance * transfer.variance(*states),
-            "attention": knowledge.attention * transfer.attention(theirs.attentions[1], mine.attentions[1], tokens),
-        }
-        return {name: float(total / 3 / tokens.sum()) for name, total in sums.items()}
-
-    assert ours == pytest.approx(expected(tokens), rel=1e-4)
-    counted = dataclasses.replace(knowledge, pads=True)
+    assert ours == pytest.approx(pairs.layer_losses(made, 2, mine, theirs, params, batch()), rel=1e-4)
+    counted = dataclasses.replace(made.knowledge, pads=True)
     padded, _ = terms(
         dataclasses.replace(found[1], objective=dataclasses.replace(found[1].objective, knowledge=counted)),
         params, frozen,
     )  # fmt: skip
-    assert padded == pytest.approx(expected(rows), rel=1e-4)
+    with_pads = {**batch(), "attention_mask": jnp.ones_like(batch()["attention_mask"])}
+    assert padded == pytest.approx(pairs.layer_losses(made, 2, mine, theirs, params, with_pads), rel=1e-4)
     assert all(padded[name] != pytest.approx(ours[name], rel=1e-3) for name in ours)
 
 
