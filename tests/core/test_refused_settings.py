@@ -15,8 +15,10 @@ from bertzoo.models import ConvBert, MobileBert, ModernBert, SqueezeBert
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.tasks.custom import CustomFiles
 from bertzoo.train import sharding
+from bertzoo.train.experiment import Stage
 from bertzoo.train.hosts import Cluster
-from bertzoo.train.optim import AdamW, Lamb, Muon
+from bertzoo.train.loop import RunSettings
+from bertzoo.train.optim import AdamW, Lamb, Muon, Schedule
 
 NARROW = {"hidden_size": 24, "heads": 4}
 SQUEEZEBERT = partial(SqueezeBert, **NARROW, feed_forward_size=48)
@@ -24,6 +26,7 @@ CONVBERT = partial(ConvBert, **NARROW, feed_forward_size=48, feed_forward_groups
 MOBILEBERT = partial(MobileBert, **NARROW, embedding_size=10, bottleneck_size=16, feed_forward_size=20, feed_forwards=2)
 MOBILEBERT_OF_STREAM = partial(MOBILEBERT, attention_input="stream")
 ADAMW, LAMB, MUON = (partial(kind, learning_rate=0.1) for kind in (AdamW, Lamb, Muon))
+STAGE = partial(Stage, steps=1, batch_size=4, max_length=32)
 EXPLICIT = {"coordinator": "10.0.0.1:1234", "processes": 4, "process": 3}
 
 
@@ -144,6 +147,33 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], tuple[Any, ...]]] = [
     (ADAMW, {"beta1": 1.0}, ("beta1 = 1.0",)),
     (ADAMW, {"learning_rate": -1.0}, ("learning_rate = -1.0",)),
     (ADAMW, {"clip_norm": float("inf")}, ("clip_norm = inf",)),
+    (Schedule, {"warmup_steps": 5, "warmup_share": 0.1}, ("warmup_steps=5", "warmup_share=0.1")),
+    (Schedule, {"power": 0.5}, ("kind", "power=0.5")),
+    (Schedule, {"kind": "constant", "end_factor": 0.1}, ("constant", "end_factor")),
+    (Schedule, {"warmup_share": 1.5}, ("warmup_share = 1.5",)),
+    (Schedule, {"warmup_steps": -1}, ("warmup_steps = -1",)),
+    (Schedule, {"end_factor": 2.0}, ("end_factor = 2.0",)),
+    (Schedule, {"decay_share": 0.2}, ("decay_share=0.2", "wsd", "linear")),
+    (Schedule, {"kind": "wsd", "decay_share": 0.0}, ("decay_share=0.0",)),
+    (Schedule, {"kind": "wsd", "decay_share": 0.5, "warmup_share": 0.6}, ("decay_share=0.5", "warmup_share=0.6")),
+    (Schedule, {"kind": "wsd", "decay_from": "warmup"}, ("wsd", "decay_from")),
+    (Schedule, {"kind": "wsd", "warmup": "least"}, ("wsd", 'warmup="least"')),
+    (Schedule, {"kind": "polynomial", "power": 0.0}, ("power = 0.0",)),
+    (STAGE, {"batch_size": 10, "accumulate": 3}, ("batch_size=10", "accumulate=3")),
+    (STAGE, {"max_predictions": 8, "max_length": 8}, ("max_predictions=8", "max_length=8")),
+    (STAGE, {"steps": 0}, ("steps = 0",)),
+    (STAGE, {"learning_rate": -1.0}, ("learning_rate = -1.0",)),
+    (STAGE, {"masking_share": 1.0}, ("masking_share=1.0",)),
+    (STAGE, {"masking_share": (0.3, 0.0)}, ("masking_share=[0.3, 0.0]",)),
+    (STAGE, {"masking_share": (0.3, 0.2, 0.1)}, ("masking_share=[0.3, 0.2, 0.1]", "[first, last]")),
+    (STAGE, {"masking_share": (0.15, 0.7)}, ("masking_share=[0.15, 0.7]", "max_predictions=20", "max_predictions=22")),
+    (STAGE, {"masking_share": 0.99}, ("masking_share=0.99", "max_length=32", "Lower masking_share")),
+    (STAGE, {"steps": 2**20, "batch_size": 2**11}, ("steps=1048576", "batch_size=2048")),
+    (RunSettings, {"log_every": 0}, ("log_every = 0",)),
+    (RunSettings, {"save_every": -1}, ("save_every = -1",)),
+    (RunSettings, {"save_every": 30, "evaluate_every": 20}, ("save_every=30", "evaluate_every=20", "keep_best=1")),
+    (RunSettings, {"profile_start": 3}, ("profile_start", "profile_steps", 3)),
+    (RunSettings, {"profile_steps": 3}, ("profile_start", "profile_steps", 3)),
     (mesh_of_eight, {"data": 4}, (8, "data=4")),
     (mesh_of_eight, {"data": 16}, (8, "data=16")),
     (mesh_of_eight, {"tensor": 3}, (8, "tensor=3")),

@@ -20,13 +20,8 @@ from bertzoo.core.errors import ConfigError, HostLost, UserError
 from bertzoo.train import hosts, signals
 
 EXPLICIT = {"coordinator": "10.0.0.1:1234", "processes": 4, "process": 3}
-SLURM = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_STEP_NODELIST": "n[1-4]",
-    "SLURM_NTASKS": "4",
-    "SLURM_PROCID": "1",
-    "SLURM_LOCALID": "0",
-}
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "n[1-4]"}
+SLURM |= {"SLURM_NTASKS": "4", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
 
 
 @pytest.mark.parametrize(

@@ -147,22 +147,6 @@ def test_two_processes_equal_one(folder: Path, alone: str) -> None:
     assert len(tensorboard) == 1, "only the first process writes"
 
 
-def test_a_run_resumes_with_four_then_two_then_one_process(folder: Path, alone: str) -> None:
-    for count, step, told in ((4, 3, 2), (2, 12, 0)):
-        with started(folder, "fewer", count) as processes:
-            processes.reach(step)
-            processes.each[told].send_signal(signal.SIGTERM)  # one host is preempted, and all stop
-            ended = processes.end()
-        assert [code for code, _ in ended] == [3] * count, ended
-        said = {sentence for _, sentence in ended}
-        assert len(said) == 1 and mentions(said.pop(), "SIGTERM", "checkpoints/")
-    with started(folder, "fewer", 1) as processes:
-        assert processes.end()[0][0] == 0
-    assert_equal_runs(folder, "fewer", alone)
-    resumed = [row["step"] for row in rows(folder / "fewer" / "metrics.jsonl") if row.get("event") == "resumed"]
-    assert len(resumed) == 2 and 3 <= resumed[0] < resumed[1] < STEPS
-
-
 def test_a_run_resumes_with_other_processes_devices_and_meshes(folder: Path, alone: str) -> None:
     parts = (  # processes, devices, their mesh, and the step after which the run moves on
         (2, 8, "--mesh.fsdp=2", 3),
@@ -254,24 +238,6 @@ def test_two_processes_with_one_number_end_the_run(folder: Path) -> None:
     assert all(mentions(message, "--distributed.process") for _, message in ended), ended
 
 
-def test_different_process_counts_raise(folder: Path) -> None:
-    with started(folder, "refused", 2, (), [(), ["--distributed.processes=3"]]) as processes:
-        ended = processes.end()
-    assert ended[1][0] == 2, ended
-    assert mentions(ended[1][1], "process 1", 3, "process 0", 2, "--distributed.processes")
-    assert ended[0][0] == 4, ended
-    assert not (folder / "refused" / "checkpoints").exists()
-
-
-def test_a_run_directory_that_is_not_shared_raises(folder: Path) -> None:
-    other = folder / "elsewhere"
-    own = [(), [f"--run_dir={other}"]]
-    with started(folder, "here", 2, (), own, fault="impatient:1") as processes:
-        ended = processes.end()
-    assert ended[1][0] == 2 and mentions(ended[1][1], f"--run_dir={other}", "process 0")
-    assert ended[0][0] == 4, ended
-
-
 @pytest.mark.parametrize("option", ["--data.source=nowhere.txt", "--from=file:///nowhere.txt"])
 def test_a_user_error_is_printed_once_per_process(option: str, folder: Path) -> None:
     with started(folder, "mistaken", 2, [option]) as processes:
@@ -280,11 +246,28 @@ def test_a_user_error_is_printed_once_per_process(option: str, folder: Path) -> 
     assert all("nowhere.txt" in said for _, said in ended) and ended[1][1].startswith("bertzoo: process 0: ")
 
 
-def test_different_configs_raise(folder: Path) -> None:
-    with started(folder, "differs", 2, (), [(), ["--optimizer.learning_rate=0.5", "--seed=7"]]) as processes:
+@pytest.mark.parametrize(
+    ("run", "own", "fault", "parts"),
+    [
+        ("counts", ["--distributed.processes=3"], None, ("process 1", 3, "process 0", 2, "--distributed.processes")),
+        ("here", ["--run_dir=elsewhere"], "impatient:1", ("--run_dir=elsewhere", "process 0")),
+        (
+            "configs",
+            ["--optimizer.learning_rate=0.5", "--seed=7"],
+            None,
+            ("seed: 0 -> 7", "optimizer.learning_rate: 0.01 -> 0.5"),
+        ),
+    ],
+)
+def test_processes_with_different_options_raise(
+    folder: Path, tmp_path: Path, monkeypatch, run, own, fault, parts
+) -> None:
+    """Among them a run directory that the processes do not share."""
+    monkeypatch.chdir(tmp_path)
+    with started(folder, run, 2, (), [(), own], fault=fault) as processes:
         ended = processes.end()
-    assert ended[1][0] == 2 and ended[0][0] == 4, ended
-    assert all(key in ended[1][1] for key in ("seed: 0 -> 7", "optimizer.learning_rate: 0.01 -> 0.5")), ended
+    assert [code for code, _ in ended] == [4, 2] and mentions(ended[1][1], *parts), ended
+    assert not (folder / run / "checkpoints").exists()
 
 
 def test_two_processes_start_from_a_run_behind_a_url(folder: Path, alone: str, monkeypatch) -> None:

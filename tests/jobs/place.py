@@ -71,29 +71,6 @@ tasks = ["cola", "rte"]
 alpha = [0.8, 0.9, 1.0]
 optimizer.learning_rate = [1e-5]
 """
-SEARCH_BASE = """
-[model]
-kind = "squeezebert"
-vocab_size = 256
-hidden_size = 16
-heads = 2
-layers = 1
-feed_forward_size = 32
-max_positions = 48
-[objective]
-sentence = "none"
-[data]
-source = "text.txt"
-tokenizer = { kind = "wordpiece", vocab_size = 250 }
-[optimizer]
-kind = "adamw"
-learning_rate = 1e-3
-[[stages]]
-steps = 64
-batch_size = 4
-max_length = 16
-max_predictions = 3
-"""
 SEARCH = """
 [sweep]
 base = "base.toml"

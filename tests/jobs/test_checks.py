@@ -23,8 +23,7 @@ from bertzoo.core.errors import ConfigError
 def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str, ...]) -> None:
     Path("run").mkdir()
     Path("run/pipeline.json").write_text(text)
-    _, err = place.run(code=2)
-    assert mentions(err, *parts) and place.calls() == []
+    assert mentions(place.run(code=2)[1], *parts) and place.calls() == []
 
 
 NEW = [
@@ -57,8 +56,7 @@ NEW = [
     ],
 )
 def test_everything_is_checked_before_the_first_step(place: Place, options: list[str], parts: tuple[str, ...]) -> None:
-    _, err = place.run(*options, code=2)
-    assert mentions(err, *parts) and place.calls() == [] and not Path("run").exists()
+    assert mentions(place.run(*options, code=2)[1], *parts) and place.calls() == [] and not Path("run").exists()
 
 
 def test_the_options_of_every_point_are_checked(tmp_path: Path) -> None:

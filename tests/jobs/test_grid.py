@@ -166,10 +166,7 @@ def test_random_points_are_deterministic_and_nested() -> None:
     assert counted(few) == dict.fromkeys(SQUEEZEBERT, 20) and few == drawn(20, 1)
     assert {point.name for point in few} < {point.name for point in more}
     assert {point.name for point in few} != {point.name for point in drawn(20, 2)}
-    assert counted(drawn(50)) == {
-        **dict.fromkeys(SQUEEZEBERT, 50),
-        **dict.fromkeys(list(SQUEEZEBERT)[:4], 48),
-    }
+    assert counted(drawn(50)) == {task: min(points, 50) for task, points in SQUEEZEBERT.items()}
     # Whatever else is swept, the points of a task are the same.
     alone = grid.load_sweep("squeezebert", tasks=["cola"], random=20, seed=1).jobs
     assert list(alone) == [point for point in few if point.task == "cola"]
@@ -249,11 +246,7 @@ def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple
 @pytest.mark.parametrize(
     ("overrides", "tasks", "message"),
     [
-        (
-            [("tasks.colla.from", "m")],
-            (),
-            ("--tasks.colla.from", "--tasks.NAME.KEY", "mnli"),
-        ),
+        ([("tasks.colla.from", "m")], (), ("--tasks.colla.from", "--tasks.NAME.KEY", "mnli")),
         ([("tasks.cola", "m")], (), ("--tasks.cola ", "--tasks.NAME.KEY")),
         ([("task", "cola")], (), ("--task ",)),
         ([("tasks.cola.run_dir", "x")], (), ("--tasks.cola.run_dir",)),

@@ -193,12 +193,8 @@ def test_an_output_in_a_bucket_is_hashed_anew_when_its_step_runs_again(
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        (
-            '[stages.corpus]\nverb = "tokenize"',
-            '[stages.corpus]\nverb = "tokenise"',
-            ("corpus.verb", "tokenise", "tokenize"),
-        ),
-        ('[stages.corpus]\nverb = "tokenize"', "[stages.corpus]", ("corpus.verb",)),
+        ('verb = "tokenize"', 'verb = "tokenise"', ("corpus.verb", "tokenise", "tokenize")),
+        ('verb = "tokenize"', "", ("corpus.verb",)),
         ("[stages.corpus]", "[stage.corpus]", ("stage", "stages")),
         ("source = ", "sauce = ", ("stages.corpus.sauce", "source")),
         ('source = "{text}"', "", ("stages.corpus.source", "missing")),
@@ -208,16 +204,8 @@ def test_an_output_in_a_bucket_is_hashed_anew_when_its_step_runs_again(
         ('from = "teacher_mnli"\ntasks', 'from = "corpus"\ntasks', ("stages.teachers.from", "a tokenised corpus")),
         ('teacher = "teachers"', 'teacher = "student"', ("stages.students.teacher", "a model", "a fine-tuned model")),
         ('{ from = "teacher_mnli"', '{ from = "found"', ("stages.students.from", "found")),
-        (
-            'models = ["students"]\n\n[stages.zip]',
-            'models = ["file"]\n\n[stages.zip]',
-            ("stages.table.models", "a file"),
-        ),
-        (
-            '[stages.packed]\nverb = "phone"\nfrom = "file"',
-            '[stages.packed]\nverb = "phone"\nfrom = "model"',
-            ("packed",),
-        ),
+        ('"results"\nmodels = ["students"]', '"results"\nmodels = ["file"]', ("stages.table.models", "a file")),
+        ('"phone"\nfrom = "file"', '"phone"\nfrom = "model"', ("packed",)),
         ('[stages.zip]\nverb = "submission"\nmodels', '[stages.zip]\nverb = "submission"\nteacher', ("zip.teacher",)),
         ('tasks = ["mnli"]', "", ("stages.teacher_mnli.tasks", "finetune")),
         ('tasks = ["mnli"]', 'tasks = ["../mnli"]', ("stages.teacher_mnli.tasks", "../mnli")),

@@ -42,14 +42,6 @@ def fill() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_missing_data_raises_before_anything_runs(capsys: pytest.CaptureFixture) -> None:
-    assert cli.main(COMMAND) == 2
-    err = capsys.readouterr().err
-    assert mentions(err, "SST-2") and err.count("\n") == 1
-    assert not Path("runs").exists() and not Path("calls").exists()
-
-
-@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

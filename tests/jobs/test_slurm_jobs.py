@@ -41,8 +41,7 @@ def test_jobs_run_by_srun_and_failed_and_killed_ones_run_again(cluster: Any) -> 
     cluster.sweep(*SLURM, "--processes=1", "--cores=2", "--memory=1.5", "--srun=-v")
     assert "--cpus-per-task=2 --mem=1500M -v" in Path("srun").read_text()
     assert [call["line"].partition("alpha=")[2][:3] for call in cluster.started()] == ["0.9", "1.0"]
-    out, _ = cluster.sweep(*SLURM)
-    assert "best of cola: 60.50" in out and cluster.started() == []
+    assert "best of cola: 60.50" in cluster.sweep(*SLURM)[0] and cluster.started() == []
 
 
 @pytest.mark.slow  # starts processes

@@ -34,16 +34,11 @@ def test_every_point_is_run_once_and_the_best_is_named(sweeps) -> None:
     assert list(lines[0])[:8] == ["task", "state", "score", "low", "high", "seeds", "collapsed", "chosen_epochs"]
     assert list(lines[0])[-2:] == ["run", "error"] and "optimizer.learning_rate" in lines[0]
     # The stand-in's score is 60 at 0.9 and one point higher with its second seed.
-    best = lines[1]
-    assert (best["state"], best["score"], best["low"], best["high"]) == ("finished", "60.5", "60.0", "61.0")
-    assert (best["seeds"], best["chosen_epochs"], best["dev/matthews"], best["dev/accuracy"]) == (
-        "2",
-        "1 2",
-        "60.0",
-        "",
-    )
+    best = {"state": "finished", "score": "60.5", "low": "60.0", "high": "61.0", "seeds": "2"}
+    best |= {"chosen_epochs": "1 2", "dev/matthews": "60.0", "dev/accuracy": ""}
+    assert best.items() <= lines[1].items()
     assert float(lines[0]["score"]) == pytest.approx(50.5) and lines[4]["dev/accuracy"] == "60.0"
-    run = f"runs/s/{best['run']}"
+    run = f"runs/s/{lines[1]['run']}"
     cola, rte = out.splitlines()[-2:]
     assert cola.startswith("best of cola: 60.50") and rte.startswith("best of rte: 60.50")
     assert mentions(cola, "alpha=0.9", "optimizer.learning_rate=1e-05", run) and mentions(rte, "alpha=0.9")
@@ -82,13 +77,8 @@ def test_random_points_of_a_sweep(sweeps) -> None:
 
 
 def test_a_failing_point_is_reported_and_the_others_continue(sweeps) -> None:
-    sweeps.behave(
-        {
-            "cola --run_dir": {"say": "Traceback\nbertzoo: no memory for it\n\n"},
-            "alpha=0.9": {"exit": 1},
-            "alpha=1.0": {"exit": -9},
-        }
-    )
+    traceback = {"say": "Traceback\nbertzoo: no memory for it\n\n"}
+    sweeps.behave({"cola --run_dir": traceback, "alpha=0.9": {"exit": 1}, "alpha=1.0": {"exit": -9}})
     out, err = sweeps.sweep("--from=m", "--tasks=cola", code=1)
     assert alphas(sweeps.started()) == ALL[:3]
     lines = table()

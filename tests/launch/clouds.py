@@ -1,6 +1,8 @@
 """A folder of fake programs in front of the PATH, and a way to run a launcher with them."""
 
 import ast
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -10,6 +12,13 @@ from pathlib import Path
 HERE = Path(__file__).parent
 LAUNCH = HERE.parent.parent / "launch"
 PROGRAMS = ("gcloud", "curl", "kubectl", "sbatch", "srun", "squeue", "scontrol", "scancel", "uv", "adb", "bertzoo")
+
+
+def page_commands(*names: str) -> list[list[str]]:
+    """The commands in the fenced blocks of pages of docs/."""
+    pages = [(LAUNCH.parent / f"docs/{name}.md").read_text() for name in names]
+    blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL)]
+    return [shlex.split(line) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
 
 
 class Cloud:
@@ -36,15 +45,9 @@ class Cloud:
             (self.folder / f"{name}.new").rename(self.folder / name)  # whole or not at all, as fakes may read it now
 
     def start(self, script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(LAUNCH / script), *arguments],
-            env={**self.environment, **environment},
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command, variables = [str(LAUNCH / script), *arguments], {**self.environment, **environment}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=variables, cwd=self.folder, text=True, **pipes)
 
     def run(self, script: str, *arguments: str, code: int | None = 0, **environment: str) -> str:
         """Run a launcher, which must exit with `code`; return its output, errors last."""

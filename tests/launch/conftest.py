@@ -43,15 +43,9 @@ def file(tmp_path: Path) -> Path:
         }
         for length in (8, 16)
     }
-    said = {
-        "format": "litert",
-        "precision": "fp32",
-        "sha256": hashlib.sha256(b"weights").hexdigest(),
-        "sentences": ["Good."],
-        "ports": ports,
-        "scores": {"of": 9},
-    }
-    described(path).write_text(json.dumps(said))
+    record = {"format": "litert", "precision": "fp32", "sha256": hashlib.sha256(b"weights").hexdigest()}
+    record |= {"sentences": ["Good."], "ports": ports, "scores": {"of": 9}}
+    described(path).write_text(json.dumps(record))
     folder = tmp_path / "my model.tflite.files"
     folder.mkdir()
     (folder / "golden.json").write_text(json.dumps([row(8, 5), row(8, 8)]))

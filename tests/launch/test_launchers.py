@@ -2,14 +2,13 @@
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from clouds import LAUNCH, Cloud
+from clouds import LAUNCH, Cloud, page_commands
 from messages import mentions
 from test_gke import IMAGE, ONE_HOST, SLICE
 from test_tpu_vm import COMPUTE, SMOKE, TPU, WHERE
@@ -33,9 +32,7 @@ def test_shellcheck_finds_no_problem() -> None:
 def test_every_script_can_be_run_and_stops_at_errors() -> None:
     assert {path.relative_to(LAUNCH).as_posix() for path in SCRIPTS} >= set(LAUNCHERS)
     for path in SCRIPTS:
-        strict = (
-            "set -eu" if path.read_text().startswith("#!/bin/sh\n") else "set -euo pipefail"
-        )  # a phone's is no bash
+        strict = "set -eu" if path.read_text().startswith("#!/bin/sh\n") else "set -euo pipefail"  # a phone has no bash
         if path.name != "common.sh":
             assert f"\n{strict}\n" in path.read_text() and os.access(path, os.X_OK), path
 
@@ -49,19 +46,6 @@ def test_help_names_every_option(cloud: Cloud, script: str) -> None:
     )
     missing = {option for option in options - {"--"} if option not in out}
     assert options > {"--dry-run"} and missing <= {"--help"}
-
-
-@pytest.mark.parametrize("verb", ["pipeline", "finetune", "pretrian"])
-@pytest.mark.parametrize("script", LAUNCHERS)
-def test_no_launcher_takes_another_verb_for_a_config(cloud: Cloud, script: str, verb: str) -> None:
-    options = {
-        "local_multi.sh": ["2"],
-        "slurm.sh": ["--nodes=1", "--"],
-        "tpu_vm.sh": ["watch", "--name=n", "--zone=z", "--accelerator=v6e-8", "--"],
-        "gke/job.sh": ["apply", "--name=n", "--tpu=v5e", "--topology=4x4", "--image=i", "--"],
-    }
-    out = cloud.run(script, *options[script], verb, "demo", "--run_dir=x", code=2)
-    assert mentions(out, verb, "pretrain, transfer and prune") and not cloud.calls()
 
 
 @pytest.mark.slow
@@ -89,23 +73,11 @@ def test_a_config_is_checked_where_the_workers_find_it(cloud: Cloud, tmp_path: P
     assert len(cloud.calls("bertzoo", file="checks")) == 1
 
 
-def documented_commands() -> list[str]:
-    """The command lines of docs/tpu.md and the pages below it, a continued line as one."""
-    docs = LAUNCH.parent / "docs"
-    pages = [docs / "tpu.md", *(docs / f"howto/{name}.md" for name in ("tpu_vms", "gke", "slurm", "buckets", "resume"))]
-    blocks = [block for page in pages for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)]
-    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-
-
 def test_the_guide_s_commands_exist(cloud: Cloud) -> None:
-    commands = [shlex.split(line) for line in documented_commands()]
-    assert {argv[0] for argv in commands} == {
-        "bertzoo",
-        "docker",
-        "git",
-        "gcloud",
-        *(f"launch/{name}" for name in LAUNCHERS),
-    }
+    """Those of docs/tpu.md and the pages below it."""
+    commands = page_commands("tpu", *(f"howto/{name}" for name in ("tpu_vms", "gke", "slurm", "buckets", "resume")))
+    programs = {"bertzoo", "docker", "git", "gcloud", *(f"launch/{name}" for name in LAUNCHERS)}
+    assert {argv[0] for argv in commands} == programs
     for argv in commands:
         if argv[0].startswith("launch/"):
             script = argv[0].removeprefix("launch/")
@@ -123,6 +95,7 @@ REFUSED = {
         (("--devices-per-process=x", "2", *RUN[1:]), ("--devices-per-process=x",)),
         (("--devices=2", "2", *RUN[1:]), ("--devices=2", "--devices-per-process=K", "--grace=SECONDS", "--dry-run")),
         (("2",), ("CONFIG --run_dir=PATH",)),
+        (("2", "pipeline", *RUN[1:]), ("pipeline", "pretrain, transfer and prune")),
         (("2", "--run_dir=x"), ("--run_dir=x", "CONFIG --run_dir=PATH")),
         (("2", "demo"), ("--run_dir=PATH",)),
         (("2", "demo", "--run_dir="), ("--run_dir=PATH",)),
@@ -134,6 +107,7 @@ REFUSED = {
         (("--nodes=1", "--name=A b", *RUN), ("--name=A b",)),
         (("--nodes=1", "--notice=99999", *RUN), ("--notice=99999", 65535)),
         (("--nodes=1", "--", "demo"), ("--run_dir=PATH",)),
+        (("--nodes=1", "--", "finetune", *RUN[1:]), ("finetune", "pretrain, transfer and prune")),
         (("--nodes=1", "--", "transfer"), ("CONFIG --run_dir=PATH",)),
         (("--nodes=1", "--sbatch=--comment=x", *RUN), ("--sbatch=--comment=x",)),
         (("--stop", *RUN), ("--stop", "--name")),
@@ -160,6 +134,7 @@ REFUSED = {
         (("smoke", *WHERE, "--accelerator=v6e-16"), ("--accelerator=v6e-16", "one host")),
         (("smoke", *SMOKE, *RUN), ("smoke", "--")),
         (("watch", *TPU, "--", "demo"), ("--run_dir=PATH",)),
+        (("watch", *TPU, "--", "pretrian", *RUN[1:]), ("pretrian", "pretrain, transfer and prune")),
         (("watch", *TPU, "demo", "--run_dir=x"), ("argument demo", "--")),
     ],
     "gke/job.sh": [
@@ -176,6 +151,7 @@ REFUSED = {
         (("apply", *IMAGE, *SLICE, "--priority=urgent", *RUN), ("--priority=urgent", "--queue=NAME")),
         (("apply", *IMAGE, *SLICE, "--queue=Team_A", *RUN), ("--queue=Team_A",)),
         (("apply", *IMAGE, *SLICE, "--", "demo"), ("--run_dir=PATH",)),
+        (("apply", *IMAGE, *SLICE, "--", "pipeline", *RUN[1:]), ("pipeline", "pretrain, transfer and prune")),
         (("smoke", *IMAGE, *SLICE, "--bucket=b"), ("--topology=4x4", "4 hosts")),
         (("smoke", *IMAGE, *ONE_HOST[:2]), ("--bucket=BUCKET",)),
         (("apply", *IMAGE, *SLICE, *RUN, "--x=\a"), ("character",)),

@@ -45,8 +45,7 @@ def own(out: str) -> list[str]:
 @pytest.mark.parametrize("code", [2, 3])
 def test_the_first_code_that_fails_is_the_result(cloud: Cloud, code: int) -> None:
     cloud.set(codes0=[code], codes1=[0], seconds1=0.3, codes2=[4], seconds2=0.5)
-    out = cloud.run("local_multi.sh", "3", *RUN, code=code)
-    (said,) = own(out)
+    (said,) = own(cloud.run("local_multi.sh", "3", *RUN, code=code))
     assert mentions(said, "process 0", f"code {code}")
 
 

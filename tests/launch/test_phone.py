@@ -1,14 +1,12 @@
 """launch/phone.sh: time a file on a phone, and compare and score the phone's outputs here."""
 
 import json
-import re
-import shlex
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from clouds import HERE, LAUNCH, Cloud
+from clouds import HERE, LAUNCH, Cloud, page_commands
 from messages import mentions
 from phone_files import described
 from tiers import quick
@@ -158,8 +156,7 @@ def test_a_model_without_a_tokenizer_raises_before_any_push(cloud: Cloud, file: 
 
 def test_the_guide_s_commands_exist(cloud: Cloud):
     """Run the launcher's commands of docs/phone.md as a dry run."""
-    blocks = re.findall(r"```bash\n(.*?)```", (LAUNCH.parent / "docs/phone.md").read_text(), re.DOTALL)
-    commands = [shlex.split(line) for block in blocks for line in block.replace("\\\n", "").splitlines()]
+    commands = page_commands("phone")
     assert {argv[0] for argv in commands} == {"pip", "bertzoo", "launch/phone.sh"}
     for name in ("sst2.tflite", "bert_base.tflite", "android_aarch64_benchmark_model"):
         (cloud.folder / name).write_text("")

@@ -12,42 +12,33 @@ from phone_files import NAMES, described
 from bertzoo.cli.main import main
 
 
-def said(capsys: pytest.CaptureFixture, *words: object) -> tuple[int, str]:
-    code = main(["phone", *map(str, words)])
-    return code, "".join(capsys.readouterr())
+def phone(capsys: pytest.CaptureFixture, *words: object, code: int = 0) -> str:
+    """What `bertzoo phone` prints; it ends with a code."""
+    assert main(["phone", *map(str, words)]) == code
+    return "".join(capsys.readouterr())
 
 
 def test_the_verb(file: Path, tmp_path, capsys):
     packed, given = tmp_path / "packed", tmp_path / "given"
-    code, out = said(capsys, "pack", file, packed, "--rows=1")
-    assert code == 0 and mentions(out, packed, "3 rows", "2 golden", "1 of the task")
-    assert (packed / "signatures").read_text().splitlines()[1].split() == [
-        "length_16",
-        ",".join(NAMES),
-        "1,16:1,16:1,16",
-    ]
+    assert mentions(phone(capsys, "pack", file, packed, "--rows=1"), packed, "3 rows", "2 golden", "1 of the task")
+    signature = (packed / "signatures").read_text().splitlines()[1].split()
+    assert signature == ["length_16", ",".join(NAMES), "1,16:1,16:1,16"]
     lying = np.frombuffer((packed / "rows" / "00002" / "input_ids").read_bytes(), "<i4")
     np.testing.assert_array_equal(lying, [7] * 3 + [0] * 5)
-    code, out = said(capsys, "judge", file, packed, given)
-    assert code == 2 and mentions(out, "row 0")
+    assert mentions(phone(capsys, "judge", file, packed, given, code=2), "row 0")
     given.mkdir()
     for number, values in enumerate([(35, 5), (56, 8), (1, 2)]):
         (given / f"{number:05}").write_bytes(np.array(values, "<f4").tobytes())
-    code, out = said(capsys, "judge", file, packed, given, "--json")
-    found = json.loads(out)
-    assert (code, found["right"], found["exam"]["scores"]["phone"]) == (0, True, {"accuracy": 0.0})
+    found = json.loads(phone(capsys, "judge", file, packed, given, "--json"))
+    assert (found["right"], found["exam"]["scores"]["phone"]) == (True, {"accuracy": 0.0})
     (given / "00001").write_bytes(np.array((56, np.nan), "<f4").tobytes())
-    code, out = said(capsys, "judge", file, packed, given)
-    assert code == 1 and mentions(out, "largest")
+    assert mentions(phone(capsys, "judge", file, packed, given, code=1), "largest")
     (given / "00002").write_bytes(np.array((np.nan, 2), "<f4").tobytes())
-    code, out = said(capsys, "judge", file, packed, given)
-    assert code == 1 and mentions(out, "sst2")
-    code, out = said(capsys, "judge", file, packed, given, "--json")
-    found = json.loads(out, parse_constant=pytest.fail)
-    assert code == 1 and found["golden"]["logits"]["max_error"] is found["exam"]["scores"]["phone"]["accuracy"] is None
+    assert mentions(phone(capsys, "judge", file, packed, given, code=1), "sst2")
+    found = json.loads(phone(capsys, "judge", file, packed, given, "--json", code=1), parse_constant=pytest.fail)
+    assert found["golden"]["logits"]["max_error"] is found["exam"]["scores"]["phone"]["accuracy"] is None
     (given / "00001").write_bytes(b"12345")
-    code, out = said(capsys, "judge", file, packed, given)
-    assert code == 2 and mentions(out, 5, "row 1", 8)
+    assert mentions(phone(capsys, "judge", file, packed, given, code=2), 5, "row 1", 8)
 
 
 @pytest.mark.parametrize(
@@ -68,59 +59,47 @@ def test_the_verb(file: Path, tmp_path, capsys):
 )
 def test_mistakes_of_the_verb(file: Path, capsys, words: list[str], says: tuple[str, ...]):
     words, says = ([word.format(file=file, here=file.parent) for word in each] for each in (words, says))
-    code, out = said(capsys, *words)
-    assert code == 2 and mentions(out, *says)
+    assert mentions(phone(capsys, *words, code=2), *says)
 
 
 def test_missing_examples_print_an_error(file: Path, tmp_path, capsys):
     """The examples are those that were packed, and an unscored file rejects them."""
     packed, exam = tmp_path / "packed", file.parent / "my model.tflite.files" / "exam.json"
-    assert said(capsys, "pack", file, packed)[0] == 0
+    phone(capsys, "pack", file, packed)
     whole = json.loads(exam.read_text())
     exam.write_text(json.dumps(whole | {"rows": whole["rows"][:3]}))
-    code, out = said(capsys, "judge", file, packed, "x")
-    assert code == 2 and mentions(out, "packed")
+    assert mentions(phone(capsys, "judge", file, packed, "x", code=2), "packed")
     for text in ("{}", "[]", json.dumps(whole | {"kind": "later"})):
         exam.write_text(text)
-        code, out = said(capsys, "pack", file, tmp_path / "x")
-        assert code == 2 and mentions(out, "exam.json")
+        assert mentions(phone(capsys, "pack", file, tmp_path / "x", code=2), "exam.json")
     exam.unlink()
     known = json.loads(described(file).read_text())
     described(file).write_text(json.dumps(known | {"scores": None}))
-    code, out = said(capsys, "pack", file, tmp_path / "x", "--rows=5")
-    assert code == 2 and mentions(out, "--rows=5") and mentions(out, "scored")
-    code, out = said(capsys, "pack", file, tmp_path / "golden")
-    assert code == 0 and mentions(out, tmp_path / "golden", "2 rows", "2 golden", "0 of the task")
+    assert mentions(phone(capsys, "pack", file, tmp_path / "x", "--rows=5", code=2), "--rows=5", "scored")
+    out = phone(capsys, "pack", file, tmp_path / "golden")
+    assert mentions(out, tmp_path / "golden", "2 rows", "2 golden", "0 of the task")
 
 
 def test_tags_and_questions_have_golden_rows_only(file: Path, tmp_path, capsys):
     (file.parent / "my model.tflite.files" / "exam.json").unlink()
-    code, out = said(capsys, "pack", file, tmp_path / "packed", "--rows=5")
-    assert code == 2 and mentions(out, "--rows=5", "classifier")
-    code, out = said(capsys, "pack", file, tmp_path / "packed")
-    assert code == 0 and mentions(out, "2 rows", "2 golden", "0 of the task")
+    assert mentions(phone(capsys, "pack", file, tmp_path / "packed", "--rows=5", code=2), "--rows=5", "classifier")
+    assert mentions(phone(capsys, "pack", file, tmp_path / "packed"), "2 rows", "2 golden", "0 of the task")
     given = tmp_path / "given"
     given.mkdir()
     for number, values in enumerate([(35, 5), (56, 8)]):
         (given / f"{number:05}").write_bytes(np.array(values, "<f4").tobytes())
-    code, out = said(capsys, "judge", file, tmp_path / "packed", given, "--json")
-    assert code == 0 and json.loads(out)["exam"] is None
+    assert json.loads(phone(capsys, "judge", file, tmp_path / "packed", given, "--json"))["exam"] is None
 
 
 def test_companions_that_are_not_of_the_file(file: Path, capsys):
     file.write_bytes(b"other weights")
-    code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and mentions(out, hashlib.sha256(b"other weights").hexdigest())
+    assert mentions(phone(capsys, "pack", file, "x", code=2), hashlib.sha256(b"other weights").hexdigest())
     file.write_bytes(b"weights")
     (file.parent / "my model.tflite.files" / "golden.json").write_text("[]")
-    code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and mentions(out, "golden.json")
+    assert mentions(phone(capsys, "pack", file, "x", code=2), "golden.json")
     (file.parent / "my model.tflite.files" / "golden.json").unlink()
-    code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and mentions(out, "golden.json")
+    assert mentions(phone(capsys, "pack", file, "x", code=2), "golden.json")
     described(file).write_text(json.dumps({"format": "onnx", "sha256": hashlib.sha256(b"weights").hexdigest()}))
-    code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and mentions(out, "format")
+    assert mentions(phone(capsys, "pack", file, "x", code=2), "format")
     described(file).write_text("{")
-    code, out = said(capsys, "pack", file, "x")
-    assert code == 2 and mentions(out, "damaged")
+    assert mentions(phone(capsys, "pack", file, "x", code=2), "damaged")

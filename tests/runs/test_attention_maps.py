@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pairs
 import pytest
 import tiny
 from messages import mentioning, mentions
@@ -70,17 +71,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Corpus.open(home / "run" / "corpus").tokenizer
     teacher = made(BERT, tokenizer)
     other = replace(tokenizer.config, path="", vocab_size=200)
-    narrow = MobileBert(
-        vocab_size=256,
-        embedding_size=8,
-        hidden_size=16,
-        bottleneck_size=8,
-        layers=1,
-        heads=2,
-        feed_forwards=1,
-        feed_forward_size=8,
-        max_positions=16,
-    )
+    narrow = MobileBert(vocab_size=256, **pairs.NARROW, layers=1, feed_forwards=1, max_positions=16)
     models = {
         "teacher": teacher,
         "permuted": replace(teacher, params={name: permuted(name, a) for name, a in teacher.params.items()}),

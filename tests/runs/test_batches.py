@@ -7,10 +7,8 @@ import chex
 import numpy as np
 import pytest
 import tiny
-from messages import mentioning
 
 from bertzoo.core import config
-from bertzoo.core.errors import CorpusError
 from bertzoo.data.pipeline import open_corpus
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.experiments import RunBatches, batch_shapes
@@ -118,15 +116,3 @@ def test_a_warning_counts_rows_with_a_random_second_segment(logged, make):
         feed.plan("train", 32)
         feed.plan("heldout", 32)
     assert len(logged) == 1 and re.search(r"\d+% of the rows of 32 tokens", logged[0])
-
-
-def test_too_few_rows_in_any_stage_raise_before_the_first_step(make):
-    feed = make()
-    feed.check_rows()
-    short = RunBatches(
-        replace(feed.recipe, stages=(feed.recipe.stages[0], replace(feed.recipe.stages[1], batch_size=4096))),
-        feed.corpus,
-        feed._plans,
-    )
-    with pytest.raises(CorpusError, match=mentioning(48, "4,096")):
-        short.check_rows()

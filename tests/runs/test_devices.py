@@ -197,9 +197,3 @@ def test_nor_are_they_in_gradients_through_frozen_weights():
 @pytest.mark.parametrize("model", MODELS)
 def test_every_mesh_equals_one_device(model, sizes, dropout, batch):
     compare(model, sizes, dropout, batch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["bert", "squeezebert"])
-def test_dropout_makes_another_run(model):
-    assert not np.allclose(train(model, (1, 1, 1), 0.0)[0], train(model, (1, 1, 1), 0.1)[0], rtol=1e-4)

@@ -97,12 +97,8 @@ def test_no_folder_no_runs_and_a_damaged_config(tmp_path):
     with pytest.raises(UserError):
         list_runs(str(tmp_path / "missing"))
     assert list_runs(str(tmp_path)) == []
-    for name, text in {
-        "a": "kind = [",
-        "b": "stages = 3",
-        "c": 'kind = "other"',
-        "d": "stages = [{steps = 'x'}]",
-    }.items():
+    damaged = ("kind = [", "stages = 3", 'kind = "other"', "stages = [{steps = 'x'}]")
+    for name, text in zip("abcd", damaged, strict=True):
         write(tmp_path / name, config=text)
     write(tmp_path / "e", {"step": 3, "loss": 2.0}, TRAIN)  # neither training nor held-out
     write(tmp_path / "whole", TRAIN | {"loss": float("nan")})

@@ -154,15 +154,6 @@ def test_a_run_in_a_bucket_reads_its_own_bucket(machine, run):
             directory.open_corpus()
 
 
-@pytest.mark.slow
-def test_another_corpus_in_the_old_place_is_noticed(machine, run, tmp_path, capsys):
-    shutil.copytree(tokenized(tmp_path, "other", 50), machine / "corpus")
-    resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
-    for command in (["evaluate", str(run)], resume):
-        assert mentions(error(capsys, *command), machine / "corpus", run)
-    shutil.rmtree(machine / "corpus")
-
-
 def test_a_damaged_tokenizer_is_not_read(run, capsys):
     file = run / "tokenizer" / "vocab.txt"
     file.write_text(file.read_text()[:-20])
@@ -170,17 +161,3 @@ def test_a_damaged_tokenizer_is_not_read(run, capsys):
     assert mentions(said, file, "run.json")
     file.unlink()
     assert mentions(error(capsys, "predict", str(run), "a [MASK]"), "longer")  # the corpus's tokenizer is used
-
-
-@pytest.mark.parametrize(
-    ("name", "contents", "part"),
-    [
-        *(("run.json", contents, "damaged") for contents in ('{"bertzoo": "0.1', "[]", "\xff")),
-        ("config.toml", "[", "TOML"),
-    ],
-)
-def test_a_damaged_file_prints_one_error(run, capsys, name, contents, part):
-    (run / name).write_bytes(contents.encode("latin-1"))
-    for verb in ("report", "evaluate", "predict" if name == "run.json" else "checkpoints"):
-        words = [verb, str(run), *["a [MASK]"] * (verb == "predict")]
-        assert mentions(error(capsys, *words), run / name, part)

@@ -136,12 +136,6 @@ def test_a_stopped_run_resumes_to_the_same_parameters(
     assert_same_state(finished_run, run)
 
 
-def test_another_model_raises_with_the_difference(finished_run, tiny_config, capsys):
-    message = error(capsys, "pretrain", tiny_config, f"--run_dir={finished_run}", "--model.layers=2", "--model.heads=4")
-    assert "model.layers: 1 -> 2" in message and "model.heads: 2 -> 4" in message
-    assert load_run(finished_run).recipe.model.layers == 1
-
-
 def test_allowed_changes_are_applied_and_logged(finished_run, tiny_config, tmp_path, capsys):
     run = shutil.copytree(finished_run, tmp_path / "run")
     assert main(["pretrain", tiny_config, f"--run_dir={run}", "--stages.1.steps=5"]) == 0
@@ -153,20 +147,7 @@ def test_allowed_changes_are_applied_and_logged(finished_run, tiny_config, tmp_p
     assert "step 10: stages.1.steps: 4 -> 5\n" in (run / "report.md").read_text()
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished_run, tiny_config, tmp_path, capsys, caplog):
-    run = shutil.copytree(finished_run, tmp_path / "run")
-    files = (run / "checkpoints" / "10" / "params").rglob("*")
-    victim = max(files, key=lambda path: path.stat().st_size * path.is_file())
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
-    assert main(["pretrain", tiny_config, f"--run_dir={run}"]) == 0
-    said = caplog.text + capsys.readouterr().err
-    assert victim.name in said and mentions(said, "checkpoint 8")
-    chex.assert_trees_all_equal(load_run(finished_run).params, load_run(run).params)
-
-
-def test_evaluate_and_predict(finished_run, capsys):
+def test_evaluate(finished_run, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(finished_run), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -183,10 +164,6 @@ def test_evaluate_and_predict(finished_run, capsys):
     assert rows["MLM loss below the entropy"] == f"{below['loss']:.3f}" != f"{below['hidden_loss']:.3f}"
     (line,) = (line for line in shown if "of hidden tokens below the entropy" in line)
     assert f" {below['hidden_loss']:.3f}  nats" in line
-    assert main(["predict", str(finished_run), "--top=3", "--json", "one [MASK] two [MASK] three"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)
-    assert len(answer["blanks"]) == 2 and all(len(blank) == 3 for blank in answer["blanks"])
-    assert mentions(error(capsys, "predict", str(finished_run), "nothing here"), "'nothing here'", "[MASK]")
     assert mentions(error(capsys, "evaluate", str(finished_run), "--checkpoint=7"), "checkpoint 7")
 
 
@@ -198,7 +175,6 @@ def test_evaluate_and_predict(finished_run, capsys):
         (["--stages.0.batch_size=12"], ("batch_size=12",)),
         (["--model.vocab_size=100"], ("model.vocab_size", 100)),
         (["--stages.1.max_length=64"], ("model.max_positions", 48)),
-        (["--model.token_types=1"], ("token_types", 1)),
         (["--model.laiers=3"], ("--model.laiers=3", "layers")),
         (["--mesh.data=3"], ("mesh", "data=3")),
         (["--optimizer.learning_rate=fast"], ("optimizer.learning_rate", "'fast'")),
@@ -207,7 +183,6 @@ def test_evaluate_and_predict(finished_run, capsys):
         (["--workers=two"], ("--workers=two",)),
         (["--seed=99999999999999999999"], ("seed", 99999999999999999999)),
         (["--optimizer.schedule.warmup_share=0", "--optimizer.schedule.warmup_steps=5"], ("warmup_steps=5",)),
-        (["--stages.0.carry=all"], ("stages.0", "carry")),
         (["--stages.0.max_length=4", "--stages.0.max_predictions=2"], ("stages.0.max_length", 4)),
         (["--stages.1.batch_size=4096"], ("batch", "4,096")),
     ],
@@ -232,9 +207,9 @@ def test_a_text_without_rows_for_held_out_documents_can_be_mended_in_place(tiny_
 
 
 @pytest.mark.parametrize(
-    "option", ["--stages.1.batch_size=16", "--stages.0.max_length=24", "--optimizer.variant=optax"]
+    "option", ["--stages.1.batch_size=16", "--stages.0.max_length=24", "--optimizer.variant=optax", "--model.layers=2"]
 )
-def test_changes_that_shift_rows_or_moments_raise_and_are_not_written(finished_run, tiny_config, capsys, option):
+def test_changes_of_rows_moments_or_the_model_raise_and_are_not_written(finished_run, tiny_config, capsys, option):
     before = (finished_run / "config.toml").read_text()
     key = option[2:].split("=")[0]
     assert f"{key}: " in error(capsys, "pretrain", tiny_config, f"--run_dir={finished_run}", option)
@@ -251,14 +226,6 @@ def test_run_dir_must_be_a_directory_that_can_be_written(tiny_config, tmp_path, 
         assert mentions(error(capsys, "pretrain", tiny_config, f"--run_dir={run_dir}"), *parts)
 
 
-def test_an_unfinished_corpus_is_not_read_as_text(tiny_config, tiny_corpus, tmp_path, capsys):
-    unfinished = tmp_path / "corpus"
-    shutil.copytree(tiny_corpus, unfinished)
-    (unfinished / "manifest.json").unlink()
-    message = error(capsys, "pretrain", tiny_config, f"--run_dir={tmp_path / 'run'}", f"--data.source={unfinished}")
-    assert mentions(message, "manifest.json")
-
-
 @pytest.mark.slow
 def test_a_run_is_read_from_anywhere_without_its_source(tiny_config, tiny_corpus, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tiny_corpus.parent)
@@ -269,22 +236,6 @@ def test_a_run_is_read_from_anywhere_without_its_source(tiny_config, tiny_corpus
     assert not (tmp_path / "run" / "corpus").exists()
     for top in ("0", "999"):
         assert f"--top={top}" in error(capsys, "predict", "run", f"--top={top}", "one [MASK] two")
-
-
-@pytest.mark.slow  # starts a process; test_loop has the signals
-def test_a_terminated_start_is_logged(tiny_config, tmp_path):
-    process = subprocess.Popen(
-        [*COMMAND, tiny_config, f"--run_dir={tmp_path / 'run'}"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    while not (tmp_path / "run").exists():  # the imports are done, the first step is far
-        assert process.poll() is None
-        time.sleep(0.002)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=100)
-    assert process.returncode == 3 and stderr.splitlines()[-1].startswith(("bertzoo: interrupted", "bertzoo: stopped"))
 
 
 def losses(run: Path, split: str) -> list[float]:

@@ -105,13 +105,8 @@ def test_a_broken_line_in_the_middle_and_a_run_without_a_step_raise(tmp_path: Pa
 
 
 def test_a_line_that_is_not_finite_is_not_drawn(tmp_path: Path) -> None:
-    lines = [
-        train(1, 9.0),
-        heldout(1, 8.0),
-        train(2, math.nan),
-        heldout(2, math.nan),
-        {"event": "non_finite", "step": 2},
-    ]
+    lines = [train(1, 9.0), heldout(1, 8.0), train(2, math.nan), heldout(2, math.nan)]
+    lines += [{"event": "non_finite", "step": 2}]
     got = report.read_run(write_run(tmp_path, lines))
     assert report.series(got.history.train, "mlm_loss") == ([1], [9.0])
     assert report.best(got.history.heldout, "mlm_loss") == (1, 8.0)
@@ -130,15 +125,8 @@ def test_a_directory_that_is_no_run(run: Path, name: str, capsys: pytest.Capture
 
 
 def test_the_page_has_the_final_and_the_best_figures(tmp_path: Path) -> None:
-    lines = [
-        train(10, 5.0),
-        heldout(10, 4.0, 0),
-        train(650, 3.2, 1),
-        heldout(650, 4.25, 1),
-        train(700, 3.0, 1),
-        heldout(700, 4.5, 1),
-        {"event": "finished", "step": 700},
-    ]
+    lines = [train(10, 5.0), train(650, 3.2, 1), train(700, 3.0, 1)]
+    lines += [heldout(10, 4.0), heldout(650, 4.25, 1), heldout(700, 4.5, 1), {"event": "finished", "step": 700}]
     page = report.page(report.read_run(write_run(tmp_path / "named", lines)))
     assert page.startswith("# named\n")
     assert "| MLM loss | 3.0000 | 4.5000 | 4.2500 at step 650 |" in page

@@ -1,6 +1,5 @@
 """Locks of a run's directory, and its files after a failed start."""
 
-import dataclasses
 import errno
 import fcntl
 import os
@@ -79,16 +78,6 @@ def test_a_run_with_a_checkpoint_rejects_changes_of_its_batches(tmp_path, key: s
             run.changes(new)
     else:
         assert [line.split(":")[0] for line in run.changes(new)] == [key]
-
-
-def test_stages_that_move_a_finished_step_are_rejected_before_anything_is_written(tmp_path):
-    old = config.load(Pretrain, ["demo"])
-    run = RunDirectory(tmp_path)
-    run.write_config(old)
-    (run.path / "checkpoints" / str(old.stages[0].steps)).mkdir(parents=True)
-    shorter = dataclasses.replace(old.stages[0], steps=old.stages[0].steps - 1)
-    with pytest.raises(ConfigError, match=mentioning(old.stages[0].steps, "stage 0", "stage 1")):
-        run.changes(dataclasses.replace(old, stages=(shorter, *old.stages)))
 
 
 def test_one_process_at_a_time(tmp_path):

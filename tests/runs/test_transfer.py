@@ -111,16 +111,7 @@ def test_the_log_files_and_report_of_a_run(finished, teacher, tmp_path):
     assert not set(metrics) & {"2", "3", "4", "6"}
 
 
-@pytest.mark.slow
-def test_the_log_lists_copied_and_fresh_parameters(student, untrained, tmp_path, capsys):
-    assert main(["transfer", str(student), f"--teacher={untrained}", f"--run_dir={tmp_path / 'run'}"]) == 0
-    said = capsys.readouterr().err
-    (copied,) = re.findall(r"^copied .*: (.*)$", said, re.MULTILINE)
-    assert {"embedding/word", "masked_head/dense", "sentence_head"} <= set(copied.split(", "))
-    assert re.findall(r"^.*fresh.*: (.*)$", said, re.MULTILINE) == ["embedding/norm"]
-
-
-@pytest.mark.slow  # train/test_loop.py has the resume; conftest.py runs step 3 of this at every landing
+@pytest.mark.slow  # train/test_loop.py has the resume
 @pytest.mark.parametrize("stop_after", [2, 3, 5, 7])
 def test_a_run_stopped_in_any_stage_resumes_to_the_same_state(
     finished, student, teacher, tmp_path, stop_after, monkeypatch
@@ -184,7 +175,6 @@ def test_another_teacher_raises(finished, student, teacher, tiny_corpus, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -204,16 +194,15 @@ def test_another_teacher_raises(finished, student, teacher, tiny_corpus, tmp_pat
         ("distillation.0.max_predictions", 3),
     ],
 )
-def test_changes_that_a_resumed_transfer_rejects(key, value, finished, student, teacher, capsys):
-    more = ["--transfer.learning_rate=0.02", *(f"--transfer.{name}={size}" for name, size in SHAPE.items())]
-    more = [*more, "--transfer.steps=6"] if key == "transfer.kind" else []
-    before = (finished / "config.toml").read_text()
-    said = error(
-        capsys, "transfer", str(student), f"--teacher={teacher}", f"--run_dir={finished}", f"--{key}={value}", *more
-    )
-    assert re.search(rf"(: |; ){re.escape(key)}: ", said), said
-    assert "stages." not in said and said.count(f"{key}: ") == 1
-    assert (finished / "config.toml").read_text() == before
+def test_changes_that_a_resumed_transfer_rejects(key, value, student, tmp_path):
+    more = {"learning_rate": 0.02, "steps": 6, **SHAPE} if key == "transfer.kind" else {}
+    options = {key: value} | {f"transfer.{name}": size for name, size in more.items()}
+    run = RunDirectory(tmp_path)
+    run.write_config(config.load(Transfer, [student]))
+    (tmp_path / "checkpoints" / "7").mkdir(parents=True)  # in the distillation
+    with pytest.raises(ConfigError, match=rf"(: |; ){re.escape(key)}: ") as caught:
+        run.changes(config.load(Transfer, [student], [(name, str(option)) for name, option in options.items()]))
+    assert "stages." not in str(caught.value) and str(caught.value).count(f"{key}: ") == 1
 
 
 def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
@@ -245,6 +234,7 @@ def test_stage_steps_are_fixed_once_the_next_stage_began(student, tmp_path):
         (["--transfer.lower_rate=2"], ("lower_rate", 2.0)),
         ([f"--knowledge.{name}=0" for name in ("feature", "mean", "variance", "attention")], ("weights",)),
         (["--transfer.kind=nothing", "--knowledge.layers=[1, 2]"], ("knowledge.layers", "transfer.kind")),
+        (["--transfer.kind=nothing", "--distillation=[]"], ("transfer.kind",)),
         (
             ["--transfer.kind=nothing", "--knowledge.ground_truth=1", "--knowledge.copy=false"],
             ("transfer.kind", "knowledge.ground_truth", "knowledge.copy", "bertzoo pretrain"),

@@ -8,23 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pairs
 import pytest
 import zoo
-from flax import linen as nn
 from messages import mentioning
 from tiers import quick
 
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.models.partial import stack
-from bertzoo.nn.flops import matmul_flops
-from bertzoo.objectives import transfer
 from bertzoo.runs import experiments
 from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import batch_shapes
 from bertzoo.train import experiment, optim, sharding
 from bertzoo.train import state as states
-from bertzoo.train.state import boxed_shapes, named
+from bertzoo.train.state import named
 from bertzoo.train.step import gradients, make_train_step
 
 SIZES = {
@@ -114,26 +112,14 @@ def test_the_terms_of_a_layer_are_its_own_and_the_teachers_of_the_same_layer():
     theirs, mine = (
         jax.jit(model.apply)({"params": params}, *given) for model, params in zip(modules, (teacher, own), strict=True)
     )
-    rows = jnp.repeat(batch()["row_weight"][:, None], 8, 1)
-    tokens, knowledge = rows * batch()["attention_mask"], made.knowledge
-
-    def expected(tokens):
-        states = theirs.hidden_states[2], mine.hidden_states[2], tokens
-        sums = {
-            "feature": knowledge.feature * transfer.feature_map(*states),
-            "mean": knowledge.mean * transfer.mean(*states),
-            "variance": knowledge.variance * transfer.variance(*states),
-            "attention": knowledge.attention * transfer.attention(theirs.attentions[1], mine.attentions[1], tokens),
-        }
-        return {name: float(total / 3 / tokens.sum()) for name, total in sums.items()}
-
-    assert ours == pytest.approx(expected(tokens), rel=1e-4)
-    counted = dataclasses.replace(knowledge, pads=True)
+    assert ours == pytest.approx(pairs.layer_losses(made, 2, mine, theirs, params, batch()), rel=1e-4)
+    counted = dataclasses.replace(made.knowledge, pads=True)
     padded, _ = terms(
         dataclasses.replace(found[1], objective=dataclasses.replace(found[1].objective, knowledge=counted)),
         params, frozen,
     )  # fmt: skip
-    assert padded == pytest.approx(expected(rows), rel=1e-4)
+    with_pads = {**batch(), "attention_mask": jnp.ones_like(batch()["attention_mask"])}
+    assert padded == pytest.approx(pairs.layer_losses(made, 2, mine, theirs, params, with_pads), rel=1e-4)
     assert all(padded[name] != pytest.approx(ours[name], rel=1e-3) for name in ours)
 
 
@@ -274,15 +260,6 @@ def test_the_distribution_is_mixed_of_truth_and_teacher():
     assert ours["nsp"] == pytest.approx(float(alone["nsp"] / 3), rel=1e-6)
 
 
-def test_a_transfer_without_an_effect_raises():
-    with pytest.raises(ConfigError, match=mentioning("transfer.kind")):
-        recipe(transfer={"kind": "nothing"}, distillation=[])
-    truth, nothing = {"ground_truth": 1.0}, {"kind": "nothing"}
-    with pytest.raises(ConfigError, match=mentioning("pretrain")):
-        recipe(knowledge={**truth, "copy": False}, transfer=nothing)
-    assert recipe(knowledge=truth, transfer=nothing).knowledge.copy  # copying is the teacher's only use
-
-
 def test_at_ground_truth_1_the_loss_has_no_teacher():
     made = recipe(knowledge={"dtype": "float32", "ground_truth": 1.0}, transfer={"kind": "nothing"})
     (setup,) = experiments.build_setups(made)
@@ -326,22 +303,3 @@ def test_transfer_recovers_a_randomised_layer():
     assert reports[-1]["feature"] < 0.01 * before["feature"]
     assert after["feature"] < 0.03 * lost["feature"] and after["attention"] < 0.05 * lost["attention"]
     chex.assert_trees_all_equal(frozen, frozen_before)
-
-
-@pytest.mark.slow
-def test_early_stages_cost_a_small_part_of_late_ones():
-    deep = {"layers": 12}
-    made = recipe(teacher={**TEACHER, **deep}, model={**SIZES, **deep})
-    frozen = nn.unbox(experiments.teacher_of(made).shapes())
-    costs = []
-    for index in (0, 5, 11):
-        setup = experiments.build_setups(made)[index]
-        params = nn.unbox(boxed_shapes(setup.objective))
-
-        def learnt(params, frozen, setup=setup):
-            return gradients(
-                setup.trained, params, frozen, batch(), setup.objective.weights(batch()), jax.random.key(0)
-            )[0]
-
-        costs.append(matmul_flops(learnt, params, frozen))
-    assert costs[0] < 0.15 * costs[2] and 0.35 < costs[1] / costs[2] < 0.6

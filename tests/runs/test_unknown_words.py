@@ -27,25 +27,14 @@ def run(capsys, config: str, run_dir: Path, *options: str, code: int = 0) -> lis
     return capsys.readouterr().err.splitlines()
 
 
-@pytest.fixture(scope="module")
-def foreign(tiny_corpus: Path, tmp_path_factory) -> Path:
-    """A text in another script than the vocabulary of `tiny_corpus`."""
-    path = tmp_path_factory.mktemp("foreign") / "text.txt"
-    path.write_text("\n\n".join("\n".join([FOREIGN, f"{FOREIGN} {i}"] * 4) for i in range(60)))
-    return path
-
-
-def test_foreign_text_stops_a_run_before_it_trains(foreign, tiny_corpus, tiny_config, tmp_path, capsys):
-    options = [f"--data.source={foreign}", f"--data.tokenizer.path={tiny_corpus / 'tokenizer' / 'vocab.txt'}"]
+def test_with_a_models_vocabulary_no_option_is_advised(finished_run, tiny_config, tmp_path, capsys):
+    """A text in another script than the vocabulary stops the run."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join("\n".join([FOREIGN, f"{FOREIGN} {i}"] * 4) for i in range(60)))
+    options = [f"--data.source={text}", f"--from={finished_run}"]
     *_, line = run(capsys, tiny_config, tmp_path / "run", *options, code=2)
-    assert mentions(line, "[UNK]", foreign, "data.tokenizer.path")
+    assert mentions(line, "[UNK]", text) and "data.tokenizer.path" not in line
     assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_with_a_models_vocabulary_no_option_is_advised(foreign, finished_run, tiny_config, tmp_path, capsys):
-    options = [f"--data.source={foreign}", f"--from={finished_run}"]
-    *_, line = run(capsys, tiny_config, tmp_path / "run", *options, code=2)
-    assert mentions(line, "[UNK]", foreign) and "data.tokenizer.path" not in line
 
 
 def test_a_run_prints_the_unknown_share_and_the_unused_entries(tiny_config, tmp_path, capsys):

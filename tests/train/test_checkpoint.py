@@ -75,8 +75,8 @@ def test_every_leaf_is_restored_bit_for_bit(saved: Path, tmp_path):
     assert restore(tmp_path / "new") is None
 
 
-@pytest.mark.parametrize(("before", "after"), [(8, 1), (8, 4), (1, 8)])
-def test_restore_onto_another_number_of_devices(tmp_path, before: int, after: int):
+@pytest.mark.parametrize(("before", "after"), [(8, 1), (8, 4), (1, 8), (8, 8)])
+def test_restore_onto_another_mesh(tmp_path, before: int, after: int):
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(state_at(5, before, tensor=2 if before > 1 else 1))
         checkpoints.wait()

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax.traverse_util import unflatten_dict
 
 from bertzoo.core import config
 from bertzoo.nn.parameter import Matrix
@@ -46,14 +47,9 @@ MATRICES = {
 
 
 def draw(seed: int) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, shape in SHAPES.items():
-        *parts, name = path.split("/")
-        node = tree
-        for part in parts:
-            node = node.setdefault(part, {})
-        node[name] = jnp.asarray(np.random.default_rng([seed, len(path)]).normal(size=shape), jnp.float32)
-    return tree
+    generators = {path: np.random.default_rng([seed, len(path)]) for path in SHAPES}
+    arrays = {path: jnp.asarray(generators[path].normal(size=shape), jnp.float32) for path, shape in SHAPES.items()}
+    return unflatten_dict(arrays, sep="/")
 
 
 def newton_schulz(x: np.ndarray, config: Muon) -> np.ndarray:

@@ -109,14 +109,6 @@ def test_the_trust_ratio_is_optaxs(update, param):
     np.testing.assert_array_equal(ours["kernel"], theirs["kernel"])
 
 
-def test_the_state_has_every_parameter_in_its_own_shape():
-    params = draw(0)
-    state = optim.build(CONFIGS["google"], STEPS).init(params)
-    for moment in ("mu", "nu"):
-        tree = optax.tree_utils.tree_get(state, moment)
-        assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
-
-
 def test_decay_depends_on_the_leaf_name_alone():
     tree = {"bias": {"kernel": 0}, "norm": {"scale": 0, "bias": 0}, "scale": {"embedding": 0}}
     assert optim.decayed(tree) == {
@@ -145,10 +137,6 @@ def test_carry(name: str):
     found = {path[-1].tuple_name: int(count) for path, count in counts}
     corrected = {"ScaleByAdamState": 3} if name in ("nvidia", "optax", "adamw") else {}
     assert found == {"ScaleByScheduleState": 0, **corrected}
-
-
-def test_a_stage_may_have_its_own_peak():
-    assert float(optim.schedule_of(CONFIGS["google"], STEPS, 0.5)(2)) == pytest.approx(0.5 * 0.8)
 
 
 @pytest.mark.parametrize("limit", [1e-3, 1.0, 1e3])

@@ -60,10 +60,7 @@ def test_a_stopped_run_writes_its_trace_and_a_resumed_one_traces_the_rest(
     assert steps(trace(tmp_path / "first")) == [4, 5] and steps(trace(tmp_path / "second")) == [6]
 
 
-def test_settings_that_trace_nothing_raise(tmp_path: Path):
-    for name in ("profile_start", "profile_steps"):
-        with pytest.raises(ConfigError, match=mentioning("profile_start", "profile_steps", 3)):
-            RunSettings(**{name: 3})
+def test_a_profile_after_the_last_step_raises(tmp_path: Path):
     file = tiny.write_config(tmp_path, "text.txt")  # 10 steps
     with pytest.raises(ConfigError, match=mentioning("run.profile_start", 11, 10)):
         config.load(Pretrain, [file], [("run.profile_start", "11"), ("run.profile_steps", "1")])

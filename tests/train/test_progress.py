@@ -14,55 +14,34 @@ from tensorboardX.proto import event_pb2
 from toy import stage
 
 from bertzoo.train import progress
-from bertzoo.train.progress import (
-    Console,
-    JsonLines,
-    TensorBoard,
-    duration,
-    event_line,
-    figures_line,
-    quantity,
-    tokens_left,
-)
+from bertzoo.train.progress import Console, JsonLines, TensorBoard
 from bertzoo.train.step import Totals
 
 STAGES = stage(10, max_length=128), stage(10, max_length=512, carry="all")
-RECORD = {
-    "step": 12,
-    "stage": 1,
-    "split": "train",
-    "loss": 5.25,
-    "mlm_loss": 4.5,
-    "mlm_accuracy": 0.125,
-    "learning_rate": 1e-3,
-    "examples_per_second": 1234.5,
-    "tokens_per_second": 65536.0,
-    "flops_per_second": 2.5e12,
-    "mfu": 0.425,
-    "memory_bytes": 3 * 10**9,
-    "elapsed_seconds": 9.0,
-}
+RECORD = {"step": 12, "stage": 1, "split": "train", "loss": 5.25, "mlm_loss": 4.5, "mlm_accuracy": 0.125}
+RECORD |= {"learning_rate": 1e-3, "examples_per_second": 1234.5, "tokens_per_second": 65536.0}
+RECORD |= {"flops_per_second": 2.5e12, "mfu": 0.425, "memory_bytes": 3 * 10**9, "elapsed_seconds": 9.0}
 
 
 def test_a_line_has_every_figure():
     left = 8 * 16 / 1234.5  # seconds
     expected = [
         "step 12/20", "loss 5.2500", "mlm acc 0.125", "lr 1.00e-03", "1.23k ex/s", "65.5k tok/s", "2.5T FLOP/s",
-        "MFU 42.5%", "mem 3GB", f"ETA {duration(left)}",
+        "MFU 42.5%", "mem 3GB", f"ETA {progress.duration(left)}",
     ]  # fmt: skip
-    assert figures_line(RECORD, STAGES) == "  ".join(expected)
+    assert progress.figures_line(RECORD, STAGES) == "  ".join(expected)
 
 
 def test_tokens_left_counts_every_stage():
-    assert tokens_left(STAGES, 0) == 10 * 16 * (128 + 512)
-    assert tokens_left(STAGES, 9) == 16 * 128 + 10 * 16 * 512
-    assert tokens_left(STAGES, 20) == 0
+    assert progress.tokens_left(STAGES, 0) == 10 * 16 * (128 + 512)
+    assert progress.tokens_left(STAGES, 9) == 16 * 128 + 10 * 16 * 512
+    assert progress.tokens_left(STAGES, 20) == 0
 
 
 def test_durations_and_quantities_have_units():
     seconds = 4.4, 59.6, 185, 7380, 439200
-    assert [*map(duration, seconds)] == ["4s", "1m00s", "3m05s", "2h03m", "5d02h"]
-    assert [*map(quantity, (0.5, 999, 1234567, 2.5e12))] == ["0.5", "999", "1.23M", "2.5T"]
+    assert [*map(progress.duration, seconds)] == ["4s", "1m00s", "3m05s", "2h03m", "5d02h"]
+    assert [*map(progress.quantity, (0.5, 999, 1234567, 2.5e12))] == ["0.5", "999", "1.23M", "2.5T"]
 
 
 def test_without_a_terminal_every_record_is_a_plain_line():
@@ -73,7 +52,7 @@ def test_without_a_terminal_every_record_is_a_plain_line():
     console({"event": "resumed", "step": 12, "stage": 1})
     console.close()
     assert stream.getvalue().splitlines() == [
-        figures_line(RECORD, STAGES), "step 12/20  heldout  loss 5.5000", "resumed at step 12  stage 1"
+        progress.figures_line(RECORD, STAGES), "step 12/20  heldout  loss 5.5000", "resumed at step 12  stage 1"
     ]  # fmt: skip
     assert "\x1b" not in stream.getvalue()
 
@@ -226,11 +205,11 @@ def test_the_meter_counts_only_steps(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_line_of_a_loss_that_is_not_finite_leaves_the_message_to_the_error():
     record = {"event": "non_finite", "step": 3, "stage": 0, "message": "nan in row 7"}
-    assert event_line(record) == "non finite at step 3  stage 0"
+    assert progress.event_line(record) == "non finite at step 3  stage 0"
 
 
 def test_the_line_of_a_new_stage_has_its_name():
     """Not its number: people count from 1, and stages.N from 0."""
     sizes = {"stage": 1, "steps": 10_000, "batch_size": 2048, "max_length": 512}
-    line = event_line({"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes})
+    line = progress.event_line({"event": "stage", "step": 50, "name": "transfer, layer 2 of 24", **sizes})
     assert line == "transfer, layer 2 of 24 starts after step 50: 10,000 steps of 2,048 rows of 512 tokens"

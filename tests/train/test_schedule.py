@@ -59,28 +59,6 @@ def test_shipped_transfers_use_the_authors_rate_for_every_layer():
     assert recipe.optimizer_of(24) == recipe.optimizer and recipe.optimizer.schedule != TRANSFERRED
 
 
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"warmup_steps": 5, "warmup_share": 0.1}, ("warmup_steps=5", "warmup_share=0.1")),
-        ({"power": 0.5}, ("kind", "power=0.5")),
-        ({"kind": "constant", "end_factor": 0.1}, ("constant", "end_factor")),
-        ({"warmup_share": 1.5}, ("warmup_share = 1.5",)),
-        ({"warmup_steps": -1}, ("warmup_steps = -1",)),
-        ({"end_factor": 2.0}, ("end_factor = 2.0",)),
-        ({"decay_share": 0.2}, ("decay_share=0.2", "wsd", "linear")),
-        ({"kind": "wsd", "decay_share": 0.0}, ("decay_share=0.0",)),
-        ({"kind": "wsd", "decay_share": 0.5, "warmup_share": 0.6}, ("decay_share=0.5", "warmup_share=0.6")),
-        ({"kind": "wsd", "decay_from": "warmup"}, ("wsd", "decay_from")),
-        ({"kind": "wsd", "warmup": "least"}, ("wsd", 'warmup="least"')),
-        ({"kind": "polynomial", "power": 0.0}, ("power = 0.0",)),
-    ],
-)
-def test_contradictions_name_their_fields(fields, named):
-    with pytest.raises(ConfigError, match=mentioning(*named)):
-        Schedule(**fields)
-
-
 def test_warmup_longer_than_the_run_names_both():
     with pytest.raises(ConfigError, match=mentioning("warmup_steps=20", " steps=10")):
         build_schedule(Schedule(warmup_steps=20), PEAK, 10)

@@ -10,7 +10,6 @@ import toy
 from jax.sharding import NamedSharding, PartitionSpec
 from messages import mentioning, mentions
 
-from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.train import optim, sharding
 from bertzoo.train import state as states
@@ -36,6 +35,7 @@ def test_placements_follow_the_table_without_axes_of_size_one():
         ((8, 8), ("model", "no_such"), ValueError, ("w/kernel", "(8, 8)", "no_such")),
         ((8, 8), ("model",), ValueError, ("w/kernel", "(8, 8)")),
         ((8, 8), ("model", "model"), ConfigError, ("w/kernel", "(8, 8)", "fsdp")),
+        ((7, 8), ("vocab", "embed"), ConfigError, ("w/kernel", "(7, 8)", "tensor=2", "model.vocab_size to 8")),
     ],
 )
 def test_names_and_shapes_that_do_not_fit_raise(shape, names, error, named):
@@ -74,15 +74,6 @@ def test_a_fallback_is_used_and_reported(shape, names, spec, named):
 def test_the_feed_forward_is_split_instead_of_the_model_where_no_axis_takes_it():
     placed = sharding.place("w", (7, 8), ("model", "feed_forward"), toy.mesh(8, data=4, fsdp=2))
     assert placed.spec == PartitionSpec(None, "fsdp")
-
-
-def test_the_error_of_an_indivisible_vocabulary_names_the_remedy():
-    with pytest.raises(ConfigError, match=mentioning("(7, 8)", "tensor=2", "model.vocab_size to 8")):
-        sharding.place("w", (7, 8), ("vocab", "embed"), toy.mesh(8, **EIGHT))
-
-
-def test_configs_of_earlier_runs_may_have_fallbacks():
-    assert config.from_dict(sharding.Mesh, {"fsdp": 2, "fallbacks": {"model": ["head_size"]}}) == sharding.Mesh(fsdp=2)
 
 
 def test_a_step_uses_whole_parameters_and_gets_split_gradients():
@@ -135,7 +126,6 @@ def train(mesh: jax.sharding.Mesh, dropout: float, accumulate: int):
     [
         ({}, 0.3, 1),
         ({"fsdp": 2, "tensor": 2}, 0.3, 2),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (({}, 0.0, 1), ({}, 0.3, 2), ({"fsdp": 2}, 0.0, 1))),
     ],
 )
 def test_eight_devices_equal_one(sizes, dropout: float, accumulate: int):

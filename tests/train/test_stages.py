@@ -6,7 +6,7 @@ from toy import job, stage
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.train import experiment as staging
-from bertzoo.train.experiment import Group, Stage
+from bertzoo.train.experiment import Group
 from bertzoo.train.optim import AdamW, Schedule
 
 BERT = stage(900), stage(100, carry="all"), stage(50, learning_rate=0.5), stage(7, carry="all")
@@ -30,26 +30,6 @@ def test_wsd_spans_the_stages_of_its_schedule():
     run = job(stages=BERT[:2], optimizer=AdamW(learning_rate=2.0, schedule=schedule))
     assert [float(run.experiment.learning_rate(0)(done)) for done in (51, 101, 801)] == pytest.approx([1.0, 2.0, 2.0])
     assert [float(run.experiment.learning_rate(1)(done)) for done in (901, 951)] == pytest.approx([1.0, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"batch_size": 10, "accumulate": 3}, ("batch_size=10", "accumulate=3")),
-        ({"max_predictions": 8, "max_length": 8}, ("max_predictions=8", "max_length=8")),
-        ({"steps": 0}, ("steps = 0",)),
-        ({"learning_rate": -1.0}, ("learning_rate = -1.0",)),
-        ({"masking_share": 1.0}, ("masking_share=1.0",)),
-        ({"masking_share": (0.3, 0.0)}, ("masking_share=[0.3, 0.0]",)),
-        ({"masking_share": (0.3, 0.2, 0.1)}, ("masking_share=[0.3, 0.2, 0.1]", "[first, last]")),
-        ({"masking_share": (0.15, 0.7)}, ("masking_share=[0.15, 0.7]", "max_predictions=20", "max_predictions=22")),
-        ({"masking_share": 0.99}, ("masking_share=0.99", "max_length=32", "Lower masking_share")),
-        ({"steps": 2**20, "batch_size": 2**11}, ("steps=1048576", "batch_size=2048")),
-    ],
-)
-def test_contradictions_name_their_fields(fields, named):
-    with pytest.raises(ConfigError, match=mentioning(*named)):
-        Stage(**{"steps": 1, "batch_size": 4, "max_length": 32, **fields})
 
 
 def test_a_masking_share_needs_as_many_predictions_as_its_largest_value():

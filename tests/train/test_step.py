@@ -64,12 +64,6 @@ def test_the_gradient_belongs_to_sums_over_weights(whole):
     assert float(report["metrics"]["close_accuracy"][1]) == 7
 
 
-def test_a_step_advances_the_step_and_the_row(whole):
-    state, report = whole
-    assert (int(state.step), int(state.position["stage"]), int(state.position["row"])) == (1, 0, 16)
-    assert bool(report["finite"])
-
-
 def test_microbatches_and_steps_have_different_dropout():
     objective, mesh = toy.Toy(dropout=0.5), toy.mesh()
     state = states.fresh(objective, SGD_LIKE, mesh, seed=1)
