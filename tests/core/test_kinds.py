@@ -19,12 +19,6 @@ def test_a_config_names_its_kind_and_older_ones_tell_it_by_a_key() -> None:
         kind_of({"kind": "prunes"})
 
 
-def test_every_shipped_config_says_its_kind() -> None:
-    for path in config.shipped().values():
-        table = config.read_toml(path)
-        assert config.load(kind_of_files(path).config(), [path]).kind == table["kind"]
-
-
 def test_the_first_file_with_a_kind_decides_and_an_unreadable_one_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "more.toml").write_text("seed = 1\n")
     (tmp_path / "broken.toml").write_text("seed =")

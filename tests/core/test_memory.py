@@ -1,4 +1,4 @@
-"""Freed memory stays in a process that computes on a CPU."""
+"""Freed memory stays in a process that computes on a CPU; the processor's name and extensions."""
 
 import os
 import subprocess
@@ -12,6 +12,7 @@ from messages import mentioning
 from bertzoo.cli import main as cli
 from bertzoo.core import machine
 from bertzoo.core.errors import ConfigError
+from bertzoo.core.machine import Processor, parse
 
 CALLS = 20
 # Page faults in the last half of the calls of a program with 64 MB of intermediate results; at first, small allocations
@@ -118,3 +119,16 @@ def test_a_container_limits_the_memory(
     monkeypatch.setattr(machine, "Path", lambda name: tmp_path / Path(name).name)
     found, available = machine.machine_memory()
     assert found == (total or psutil.virtual_memory().total) and 0 < available <= found
+
+
+X86 = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 avx512_bf16\n\nprocessor\t: 1\nmodel name\t: other\n"
+ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd bf16\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "extensions"),
+    [(X86, "AMD EPYC", {"fpu", "avx2", "avx512_bf16"}), (ARM, "", {"fp", "asimd", "bf16"}), ("", "", set())],
+    ids=["x86", "arm", "none"],
+)
+def test_the_first_processor_is_parsed(text: str, name: str, extensions: set[str]) -> None:
+    assert parse(text) == Processor(name, frozenset(extensions))

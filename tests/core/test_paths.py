@@ -13,36 +13,29 @@ from bertzoo.core.paths import check_vacant, is_url, on_disk
 from bertzoo.runs.run_dir import RunDirectory
 
 URL = "s3://bucket/place"
-COMMANDS = {
-    "pretrain": ["pretrain", "demo", f"--run_dir={URL}"],
-    "pretrain from": ["pretrain", "demo", "--run_dir=run", "--from=s3:/bucket/place"],
-    "pretrain vocabulary": ["pretrain", "demo", "--run_dir=run", f"--data.tokenizer.path={URL}"],
-    "tokenize": ["tokenize", "embedded:python", "gs:/bucket/place"],
-    "tokenize to a file": ["tokenize", "embedded:python", "file:///bucket/place"],
-    "tokenize vocabulary": ["tokenize", "embedded:python", "corpus", f"--data.tokenizer.path={URL}"],
-    "evaluate": ["evaluate", URL],
-    "predict": ["predict", URL, "a [MASK]"],
-    "report": ["report", URL],
-    "checkpoints": ["checkpoints", URL],
-    "finetune": [
-        "finetune",
-        "finetune",
-        "--task=cola",
-        "--data_dir=here",
-        "--from=here",
-        "--run_dir=gs://bucket/place",
-    ],
-    "inspect": ["inspect", "attention", "s3:/bucket/place", "--text=a", "--out=a.png"],
-    "convert from": ["convert", "s3:/bucket/place", "out", "--to=bertzoo"],
-    "convert to": ["convert", "here", URL, "--to=bertzoo"],
-    "plan": ["plan", "demo", "--topology=v5e:2x2", f"--cache={URL}"],
-}
+COMMANDS = [
+    f"pretrain demo --run_dir={URL}",
+    "pretrain demo --run_dir=run --from=s3:/bucket/place",
+    f"pretrain demo --run_dir=run --data.tokenizer.path={URL}",
+    "tokenize embedded:python gs:/bucket/place",
+    "tokenize embedded:python file:///bucket/place",
+    f"tokenize embedded:python corpus --data.tokenizer.path={URL}",
+    f"evaluate {URL}",
+    f"predict {URL} [MASK]",
+    f"report {URL}",
+    f"checkpoints {URL}",
+    "finetune finetune --task=cola --data_dir=here --from=here --run_dir=gs://bucket/place",
+    "inspect attention s3:/bucket/place --text=a --out=a.png",
+    "convert s3:/bucket/place out --to=bertzoo",
+    f"convert here {URL} --to=bertzoo",
+    f"plan demo --topology=v5e:2x2 --cache={URL}",
+]
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_verb_rejects_a_url_that_it_cannot_use(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(command) == 2
+    assert main(command.split()) == 2
     *_, message = capsys.readouterr().err.splitlines()
     assert mentions(message, "/bucket/place", "URL")
     assert not list(tmp_path.rglob("*:*"))
@@ -57,10 +50,9 @@ def test_the_verbs_that_read_a_run_give_the_same_advice(capsys):
 
 
 def test_a_url_mangled_by_pathlib_raises_too():
-    with pytest.raises(UserError, match=mentioning("s3:/bucket/place", "URL")):
-        bertzoo.load(Path(URL))
-    with pytest.raises(UserError, match=mentioning("s3:/bucket/place", "URL")):
-        RunDirectory(Path(URL))
+    for read in (bertzoo.load, RunDirectory):
+        with pytest.raises(UserError, match=mentioning("s3:/bucket/place", "URL")):
+            read(Path(URL))
 
 
 @pytest.mark.parametrize("name", ["runs/a", "../a b", "/a:b/c", "C:/a", "a", "a:b"])

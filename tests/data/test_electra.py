@@ -91,16 +91,6 @@ def made(corpus, tmp_path, max_length=64, seed=1, **packing: Any) -> RowPlan:
     return plan_rows(corpus, "train", ElectraPacking(**packing), sentence="none", **settings)
 
 
-def test_segments_are_adjacent_and_have_the_right_length(corpus, tmp_path):
-    rows = made(corpus, tmp_path, single_share=0.0, short_share=0.0).rows
-    pairs = rows[rows["b_length"] > 0]
-    assert len(pairs) > 0.8 * len(rows) and (pairs["b_start"] == pairs["a_start"] + pairs["a_length"]).all()
-    assert (pairs["a_length"] + pairs["b_length"] <= 61).all() and rows["a_length"].max() <= 62
-    goes_on = np.append(np.diff(pairs["document"]) == 0, False)  # the last row of a document may be short
-    assert (pairs["a_length"] + pairs["b_length"])[goes_on].mean() > 60
-    assert abs(pairs["a_length"][goes_on].mean() - 30) < 6  # half of the target
-
-
 def test_every_share_sets_the_share_of_its_rows(corpus, tmp_path):
     usual, single, short = (
         made(corpus, tmp_path, single_share=a, short_share=b).rows for a, b in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))

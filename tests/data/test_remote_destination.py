@@ -32,16 +32,14 @@ def corpus(data, tmp_path_factory):
 def written(bucket, monkeypatch):
     """The names of the files that are written into the bucket, in order."""
     names = []
+    for verb, place in {"put_file": 2, "pipe_file": 1}.items():
+        own = getattr(type(bucket), verb)
 
-    def spied(own, place):
-        def spy(*args, **options):
+        def spy(*args, own=own, place=place, **options):
             names.append(args[place].rsplit("/", 1)[1])
             return own(*args, **options)
 
-        return spy
-
-    for verb, place in {"put_file": 2, "pipe_file": 1}.items():
-        monkeypatch.setattr(type(bucket), verb, spied(getattr(type(bucket), verb), place))
+        monkeypatch.setattr(type(bucket), verb, spy)
     return names
 
 

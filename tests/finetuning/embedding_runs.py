@@ -32,6 +32,15 @@ def prepare(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def write_beir(folder: Path, documents: list[dict], queries: list[dict], judged: list[tuple[str, str]]) -> None:
+    """Write a retrieval task in BEIR's files."""
+    (folder / "qrels").mkdir(parents=True)
+    for name, records in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows = "".join(f"{query}\t{document}\t1\n" for query, document in judged)
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+
+
 def finetune(folder: Path, run: Path, *more: str) -> int:
     with devices(1):
         words = ["finetune", "finetune", f"--from={folder / 'model'}", f"--data_dir={folder}", f"--run_dir={run}"]

@@ -5,12 +5,12 @@ import json
 import os
 import resource
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from beginning import write_model
-from embedding_runs import TOPICS, WORDS
+from embedding_runs import TOPICS, WORDS, write_beir
 from in_jax import Export
 from messages import mentioning, mentions
 from tiers import quick
@@ -70,29 +70,24 @@ def test_a_file_queries_the_index_of_its_model(sentences: Path, tmp_path, monkey
         bertzoo.embed(file, ["bara"], batch_size=4)
 
 
-@pytest.mark.parametrize("change", ["parameters", "pooling", "normalise", "vocabulary", "lowercase", "model"])
-def test_another_model_cannot_query_an_index(place: Path, tmp_path, change: str):
+def test_another_model_cannot_query_an_index(place: Path, tmp_path):
     model = open_embedding_model(place / "run")
     build_index(model, TEXTS[:9], tmp_path / "index")
-    made = model.pretrained
-    if change == "parameters":
-        name = next(iter(made.params))
-        made = dataclasses.replace(made, params=made.params | {name: made.params[name] + 1})
-    elif change == "model":
-        made = dataclasses.replace(made, model=dataclasses.replace(made.model, norm_epsilon=0.5))
-    elif change in ("pooling", "normalise"):
-        value = "max" if change == "pooling" else False
-        made = dataclasses.replace(made, head=dataclasses.replace(made.head, **{change: value}))
-    else:
-        words: Any = made.tokenizer
-        entries = [words.token(i) for i in range(words.vocab_size)]
-        if change == "vocabulary":
-            entries[-2:] = entries[:-3:-1]
-        config = words.config if change == "vocabulary" else dataclasses.replace(words.config, lowercase=False)
-        made = dataclasses.replace(made, tokenizer=type(words)(config, entries, "here"))
-    other = dataclasses.replace(model, pretrained=made, path=Path("other"))
-    with pytest.raises(UserError, match=mentioning("other", "not the model")):
-        read_index(tmp_path / "index").check_model(other)
+    made, words, index = model.pretrained, cast(Any, model.pretrained.tokenizer), read_index(tmp_path / "index")
+    name, entries = next(iter(made.params)), [words.token(i) for i in range(words.vocab_size)]
+    cased = dataclasses.replace(words.config, lowercase=False)
+    changes = (
+        {"params": made.params | {name: made.params[name] + 1}},
+        {"model": dataclasses.replace(made.model, norm_epsilon=0.5)},
+        {"head": dataclasses.replace(made.head, pooling="max")},
+        {"head": dataclasses.replace(made.head, normalise=False)},
+        {"tokenizer": type(words)(words.config, [*entries[:-2], *entries[:-3:-1]], "here")},
+        {"tokenizer": type(words)(cased, entries, "here")},
+    )
+    for change in changes:
+        pretrained = dataclasses.replace(made, **change)
+        with pytest.raises(UserError, match=mentioning("other", "not the model")):
+            index.check_model(dataclasses.replace(model, pretrained=pretrained, path=Path("other")))
 
 
 def test_a_query_of_another_model_stops(place: Path, tmp_path, capsys):
@@ -100,14 +95,6 @@ def test_a_query_of_another_model_stops(place: Path, tmp_path, capsys):
     bertzoo.convert(place / "model", tmp_path / "other", to="huggingface", head="none", pooling="max")
     assert cli.main(["search", "query", str(tmp_path / "other"), "a", f"--index={tmp_path / 'index'}"]) == 2
     assert mentions(capsys.readouterr().err, "not the model")
-
-
-def write_beir(folder: Path, documents: list[dict], queries: list[dict], judged: list[tuple[str, str]]) -> None:
-    (folder / "qrels").mkdir(parents=True)
-    for name, records in (("corpus", documents), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    rows = "".join(f"{query}\t{document}\t1\n" for query, document in judged)
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
 
 
 def test_a_relevant_document_may_have_its_querys_identifier(place: Path, tmp_path, monkeypatch):

@@ -5,25 +5,22 @@ from pathlib import Path
 from bertzoo.data.tokenizers.wordpiece import WordPiece, WordPieceTokenizer
 
 # The columns of GLUE's own files, by the split's sort; the text of column i of row r is "{name} {r}".
+STSB = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+MNLI = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
+    "\tsentence2_parse\tsentence1\tsentence2"
+)
+PAIR = "index\tsentence1\tsentence2"
 HEADERS = {
     "cola": (None, "index\tsentence"),
     "sst2": ("sentence\tlabel", "index\tsentence"),
     "mrpc": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "index\t#1 ID\t#2 ID\t#1 String\t#2 String"),
-    "stsb": (
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2",
-    ),
+    "stsb": (f"{STSB}\tscore", STSB),
     "qqp": ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "id\tquestion1\tquestion2"),
-    "mnli": (
-        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
-        "\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label",
-        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
-        "\tsentence2_parse\tsentence1\tsentence2",
-    ),
+    "mnli": (f"{MNLI}\tlabel1\tgold_label", MNLI),
     "qnli": ("index\tquestion\tsentence\tlabel", "index\tquestion\tsentence"),
-    "rte": ("index\tsentence1\tsentence2\tlabel", "index\tsentence1\tsentence2"),
-    "wnli": ("index\tsentence1\tsentence2\tlabel", "index\tsentence1\tsentence2"),
-    "ax": (None, "index\tsentence1\tsentence2"),
+    **dict.fromkeys(("rte", "wnli"), (f"{PAIR}\tlabel", PAIR)),
+    "ax": (None, PAIR),
 }
 FOLDERS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "stsb": "STS-B", "ax": "diagnostic"}
 FOLDERS = {name: FOLDERS.get(name, name.upper()) for name in HEADERS}

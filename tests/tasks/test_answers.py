@@ -130,30 +130,6 @@ def test_the_joint_heads_null_score_becomes_the_null_odds():
         assert all(candidate.text for candidate in answer.candidates)
 
 
-def test_scores_do_not_depend_on_padding():
-    found = made(CONTEXT, CONTEXT[:20])
-    short = [
-        {name: array[: window.length] for name, array in output.items()}
-        for output, window in zip(logits(found), found.windows, strict=True)
-    ]
-    long = [{name: np.append(array, [1e3] * 9) for name, array in output.items()} for output in short]
-    decoding = Decoding(nulls=True, candidates=4)
-    assert answers.decode(found, short, decoding) == answers.decode(found, long, decoding)
-
-
-def test_a_start_counts_only_where_it_has_its_most_context():
-    found = made(" ".join("abcdefghijklmnopqrstuvwxyz"))
-    outputs = [{name: np.zeros(20) for name in ("start_logits", "end_logits")} for _ in found.windows]
-    row, window = next((i, w) for i, w in enumerate(found.windows) if not w.best[-1] and w.best.any())
-    outputs[row]["start_logits"][window.length - 2] = outputs[row]["end_logits"][window.length - 2] = 50.0
-    (answer,) = answers.decode(found, outputs, Decoding())
-    assert answer.text != found.text(row, window.length - 2, window.length - 2)
-    best = window.context + int(np.flatnonzero(window.best)[0])
-    outputs[row]["start_logits"][best] = outputs[row]["end_logits"][best] = 60.0
-    (answer,) = answers.decode(found, outputs, Decoding())
-    assert answer.text == found.text(row, best, best)
-
-
 def test_without_a_possible_answer_the_text_is_empty():
     found = made("the leader", " \n ", "was born")
     assert found.skipped == {"the paragraph has no token": 1}

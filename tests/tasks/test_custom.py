@@ -10,7 +10,6 @@ import pytest
 from labelled import write
 from messages import mentioning, mentions
 
-from bertzoo.core.config import load
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.tasks import custom, readers
 from bertzoo.tasks.custom import CustomFiles
@@ -193,6 +192,8 @@ LINES, SHEET = replace(TABLE, train="a.jsonl"), replace(TABLE, train="a.xlsx")
 WORD_LINES = CustomFiles(kind="tokens", train="a.jsonl", labels=("O", "B-X"))
 CONLL_WORDS = replace(WORD_LINES, train="a.conll", text_a="0", label="1")
 NUMBERS = CustomFiles(kind="regression", train="a.jsonl")
+QUESTIONS = CustomFiles(kind="span", train="a.csv", start="start")
+ASKED = "question,context,answer,start"
 NOT_NUMBERS = [("NaN", "nan"), ("Infinity", "inf"), ("true", "True"), ('"x"', "'x'")]
 TOO_GREAT = [("1e39", "1e+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
 
@@ -228,6 +229,19 @@ TOO_GREAT = [("1e39", "1e+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
         (CONLL_WORDS, ["a B", "b", "", "c B"], ("line 2", 1, 2)),
         (CustomFiles(train="a.csv"), ["text,label", "a,x", "b,x"], ("'x'", "'label'")),
         (CustomFiles(train="a.csv"), ["text,label"], ("example",)),
+        (QUESTIONS, [ASKED, "who?,ada,,0"], ("line 2", "'answer'", "no answer")),
+        (QUESTIONS, [ASKED, ",ada,ada,0"], ("line 2", "'question'", "empty")),
+        (QUESTIONS, [ASKED, "who?,,ada,0"], ("line 2", "'context'", "empty")),
+        (QUESTIONS, [ASKED, "who?,ada,ada,1.5"], ("line 2", "'1.5'", "'start'", "character")),
+        (QUESTIONS, [ASKED, "who?,ada,ada,x"], ("line 2", "'x'", "'start'", "finite")),
+        (QUESTIONS, [ASKED, "who?,ada,ada"], ("line 2", "fewer columns")),
+        (replace(QUESTIONS, answer="said"), [ASKED, "?,ada,ada,0"], ("'said'", "question, context, answer")),
+        (replace(QUESTIONS, id="answer"), [ASKED, "?,ada,ada,0", "?,ada,ada,0"], ("line 3", "line 2")),
+        (
+            replace(QUESTIONS, train="a.jsonl"),
+            ['{"question": "?", "context": "ada", "answer": ["ada"], "start": [0, 1]}'],
+            ("line 1", " 1 ", "'answer'", " 2 ", "'start'"),
+        ),
         *(
             (NUMBERS, [f'{{"text": "a", "label": {value}}}'], ("line 1", shown, "'label'", "finite"))
             for value, shown in NOT_NUMBERS + TOO_GREAT
@@ -237,7 +251,10 @@ TOO_GREAT = [("1e39", "1e+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
 def test_errors_name_file_and_line(tmp_path, own, lines, parts):
     path = write(tmp_path / own.train, *lines)
     with pytest.raises(UserError) as caught:
-        own.task(tmp_path).read("train", tmp_path)
+        if own.kind == "span":
+            custom.read_question_set(own, "train", tmp_path)
+        else:
+            own.task(tmp_path).read("train", tmp_path)
     assert mentions(str(caught.value), path, *parts) and "\n" not in str(caught.value)
 
 
@@ -259,11 +276,6 @@ def test_a_label_of_any_number_of_digits_is_one(tmp_path):
     long = "7" * 5000
     write(tmp_path / "a.csv", "text,label", f"a,{long}", "b,10", "c,9")
     assert CustomFiles(train="a.csv").task(tmp_path).labels == ("9", "10", long)
-
-
-def test_own_has_config_keys(tmp_path):
-    write(tmp_path / "own.toml", 'kind = "regression"', 'train = "a.csv"', 'metrics = ["mse"]')
-    assert load(CustomFiles, [tmp_path / "own.toml"]) == CustomFiles(kind="regression", train="a.csv", metrics=("mse",))
 
 
 def test_a_column_of_json_lines_may_begin_in_a_later_row(tmp_path: Path) -> None:
@@ -301,33 +313,3 @@ def test_an_empty_answer_means_unanswerable(tmp_path):
     write(tmp_path / "t.tsv", "question\tcontext", "who?\tada")
     (asked,) = custom.read_question_set(CustomFiles(kind="span", test="t.tsv"), "test", tmp_path).examples
     assert asked.answers == ()
-
-
-HEAD = "question,context,answer,start"
-WRONG = {
-    "who?,ada,,0": ("'answer'", "no answer"),
-    ",ada,ada,0": ("'question'", "empty"),
-    "who?,,ada,0": ("'context'", "empty"),
-    "who?,ada,ada,1.5": ("'1.5'", "'start'", "character"),
-    "who?,ada,ada,x": ("'x'", "'start'", "finite"),
-    "who?,ada,ada": ("fewer columns",),
-}
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_errors_of_questions_name_file_and_line(tmp_path, line):
-    write(tmp_path / "a.csv", HEAD, line)
-    with pytest.raises(UserError, match=mentioning("a.csv", "line 2", *WRONG[line])):
-        custom.read_question_set(CustomFiles(kind="span", train="a.csv", start="start"), "train", tmp_path)
-
-
-def test_missing_columns_and_repeated_ids_raise(tmp_path):
-    write(tmp_path / "a.csv", "question,context,answer", "?,ada,ada", "?,ada,ada")
-    with pytest.raises(UserError, match=mentioning("'said'", "question, context, answer")):
-        custom.read_question_set(CustomFiles(kind="span", train="a.csv", answer="said"), "train", tmp_path)
-    with pytest.raises(UserError, match=mentioning("a.csv", "line 3", "line 2")):
-        custom.read_question_set(CustomFiles(kind="span", train="a.csv", id="answer"), "train", tmp_path)
-    record = {"question": "?", "context": "ada", "answer": ["ada"], "start": [0, 1]}
-    write(tmp_path / "b.jsonl", json.dumps(record))
-    with pytest.raises(UserError, match=mentioning("b.jsonl", "line 1", " 1 ", "'answer'", " 2 ", "'start'")):
-        custom.read_question_set(CustomFiles(kind="span", train="b.jsonl", start="start"), "train", tmp_path)

@@ -1,7 +1,7 @@
 """GLUE's files: every task's columns and labels, quirks of the TSVs, and errors with file and line."""
 
 import pytest
-from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, write
+from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, STSB, write
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import UserError
@@ -100,7 +100,7 @@ def test_malformed_rows_are_skipped_and_counted_and_keep_their_number(tmp_path):
         GLUE["qqp"].read("test", tmp_path)
 
 
-NAN = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore", "0" + 8 * "\tx"
+NAN = f"{STSB}\tscore", "0" + 8 * "\tx"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ TOKENIZERS = {
     "byte_bpe": PAIRS,
 }
 SMALL = Windowing(max_length=20, stride=4, max_question=5)
+LONG = Windowing(max_length=60, max_question=5)
 small = settings(max_examples=60, deadline=None, derandomize=True)
 
 
@@ -124,22 +125,25 @@ def test_the_target_of_an_unanswerable_question_is_its_first_token():
     assert batch["answerable"].tolist() == [0.0, 1.0] and not made.skipped
 
 
-ALIGNED = [
-    ("The leader was John Smith (1895-1943).", "1895", "1895"),
-    ("The Japanese leader", "Japan", "Japanese"),  # no piece ends there
-    ("was born 1895-1895", "1895", "1895"),
-    ("Jöhn, Smíth's", "Jöhn, Smíth", "Jöhn, Smíth"),
-    ("who  was\tborn", "was\tborn", "was\tborn"),
-    ("who cafe\u0301 was", "cafe\u0301", "cafe\u0301"),  # an accent that stands apart
-    ("who ☃ was", "☃", "☃"),  # [UNK]
-    (" who was", " who", None),  # begins before the first word
-    ("a who was", " who", "who"),  # the space belongs to the word before, and the answer's piece is inside
+ALIGNED = [  # tokenizer, paragraph, answer and the text that is learnt
+    (TOKENIZER, "The leader was John Smith (1895-1943).", "1895", "1895"),
+    (TOKENIZER, "The Japanese leader", "Japan", "Japanese"),  # no piece ends there
+    (TOKENIZER, "was born 1895-1895", "1895", "1895"),
+    (TOKENIZER, "Jöhn, Smíth's", "Jöhn, Smíth", "Jöhn, Smíth"),
+    (TOKENIZER, "who  was\tborn", "was\tborn", "was\tborn"),
+    (TOKENIZER, "who cafe\u0301 was", "cafe\u0301", "cafe\u0301"),  # an accent that stands apart
+    (TOKENIZER, "who ☃ was", "☃", "☃"),  # [UNK]
+    (TOKENIZER, " who was", " who", None),  # begins before the first word
+    (TOKENIZER, "a who was", " who", "who"),  # the space belongs to the word before, and the answer's piece is inside
+    (PAIRS, "«\u00a0Paul\u00a0» was born", "Paul", "Paul"),  # no-break spaces end no word
+    (PAIRS, "the leader was born", " leader", "leader"),
+    (PAIRS, "John\u202fSmith", "Smith", "Smith"),
 ]
 
 
-@pytest.mark.parametrize(("context", "answer", "expected"), ALIGNED)
-def test_answers_are_the_words_they_touch_or_their_own_pieces(context, answer, expected):
-    made = make(question(context, answer))
+@pytest.mark.parametrize(("tokenizer", "context", "answer", "expected"), ALIGNED)
+def test_answers_are_the_words_they_touch_or_their_own_pieces(tokenizer, context, answer, expected):
+    made = make(question(context, answer), windowing=LONG, tokenizer=tokenizer)
     if expected is None:
         assert not made.windows and made.skipped == {"the answer is not in the paragraph where it should start": 1}
     else:
@@ -192,19 +196,6 @@ def test_pieces_equal_those_of_the_words_and_offsets_cover_them(tokenizer, sever
         offsets = found.offsets[first:past]
         assert np.all(offsets[:, 0] <= offsets[:, 1]) and np.all(np.diff(offsets, axis=0) >= 0)
         assert np.all(offsets >= start) and np.all(offsets <= end)
-
-
-@pytest.mark.parametrize(
-    ("context", "answer", "expected"),
-    [
-        ("«\u00a0Paul\u00a0» was born", "Paul", "Paul"),  # no-break spaces end no word
-        ("the leader was born", " leader", "leader"),
-        ("John\u202fSmith", "Smith", "Smith"),
-    ],
-)
-def test_byte_pairs_of_an_answer_after_a_space(context: str, answer: str, expected: str):
-    windows = make(question(context, answer), windowing=Windowing(max_length=60, max_question=5), tokenizer=PAIRS)
-    assert windows.text(0, windows.windows[0].start, windows.windows[0].end) == expected
 
 
 def test_byte_pairs_of_a_paragraph_are_those_of_running_text():
