@@ -104,8 +104,7 @@ BAD: dict[str, tuple[Prepare, tuple]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize(("case", "exists"), [*((case, False) for case in BAD), ("missing tensor", True)])
 def test_bad_input_raises_one_error_and_leaves_no_files(case: str, exists: bool, tmp_path, capsys):
     prepare, parts = BAD[case]
     source = tiny_bert.write(tmp_path / "source")
