@@ -126,14 +126,7 @@ def test_a_repeated_command_keeps_its_file(tmp_path, capsys, monkeypatch):
     def write_file(target, pretrained, file, settings, quiz, memory, request, packages):
         calls.append(request)
         file.write_bytes(b"model")
-        one = {
-            "bytes": 5,
-            "memory": 5,
-            "precision": "fp32",
-            "signatures": {},
-            "scores": None,
-            "request": request,
-        }
+        one = {"bytes": 5, "memory": 5, "precision": "fp32", "signatures": {}, "scores": None, "request": request}
         atomic.write_json(file.with_name(f"{file.name}.json"), {**one, "sha256": atomic.file_hash(file)})
         file.with_name(f"{file.name}.files").mkdir()
         return one

@@ -146,8 +146,7 @@ def test_shards(case: str, tmp_path, capsys):
 
 
 def test_integers_in_a_model_directory(tmp_path, capsys):
-    made = pretrained(Bert(**SMALL), NoHead())
-    name = "embedding/norm/bias"
+    made, name = pretrained(Bert(**SMALL), NoHead()), "embedding/norm/bias"
     made.params[name] = made.params[name].astype(np.int64)
     (tmp_path / "ours").mkdir()
     load_model.write_model(made, tmp_path / "ours")
@@ -281,9 +280,7 @@ SENTENCES: dict[str, tuple[Callable[[Path], Any], tuple]] = {
 @pytest.mark.parametrize("case", SENTENCES)
 def test_directories_of_sentence_transformers(case: str, tmp_path, capsys):
     change, parts = SENTENCES[case]
-    source = tmp_path / "source"
-    source.mkdir()
-    huggingface.write_huggingface(pretrained(Bert(**SMALL), EMBEDDER), source)
+    source = exported(Bert(**SMALL), EMBEDDER, tmp_path / "source")
     assert huggingface.read_huggingface(source).head == EMBEDDER
     change(source)
     rejected(source, capsys, *parts)

@@ -39,20 +39,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert {name: source[name] for name in notes} == notes
 
 
-def test_the_licence_of_the_whole_directory_counts(tmp_path: Path) -> None:
-    folder = write(tmp_path / "out", HEAD)
-    modules = json.loads((folder / "modules.json").read_text())
-    (place,) = [one for one in modules if one["type"].endswith("Transformer")]
-    place["path"] = "0_Transformer"
-    (folder / "0_Transformer").mkdir()
-    for file in [path for path in folder.iterdir() if path.is_file() and path.name != "modules.json"]:
-        if not file.name.startswith("config_sentence"):
-            file.rename(folder / "0_Transformer" / file.name)
-    (folder / "modules.json").write_text(json.dumps(modules))
-    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
-    assert load_model.read_model(folder).source["license"] == "mit"
-
-
 @pytest.mark.parametrize("mode", ["cls", "mean", "max", "weightedmean"])
 def test_both_spellings_of_pooling(mode: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "out", SentenceEmbedding())
@@ -66,7 +52,7 @@ def test_both_spellings_of_pooling(mode: str, tmp_path: Path) -> None:
 
 
 def test_a_transformer_in_its_own_folder(tmp_path: Path) -> None:
-    """As the first releases write it; the length is then in its folder."""
+    """As the first releases write it; the length is then in its folder, and the card is the whole directory's."""
     folder = write(tmp_path / "out", HEAD, max_length=7)
     (folder / "0_Transformer").mkdir()
     for name in ("config.json", "model.safetensors", "sentence_bert_config.json"):
@@ -74,8 +60,10 @@ def test_a_transformer_in_its_own_folder(tmp_path: Path) -> None:
     modules = json.loads((folder / "modules.json").read_text())
     modules[0]["path"] = "0_Transformer"
     (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n")
     again = load_model.read_model(folder)
     assert again.head == HEAD and again.source["max_length"] == 7 and again.source["path"] == str(folder)
+    assert again.source["license"] == "mit"
 
 
 def test_a_cut_vector_is_a_smaller_layer(tmp_path: Path) -> None:

@@ -114,23 +114,13 @@ def test_counts_of_mobilebert_with_a_pooler(name, pooled, pretraining):
     assert sizes(params) == pretraining
 
 
-def test_operations_of_loops_and_convolutions():
-    x, kernel = jnp.zeros((1, 10, 6)), jnp.zeros((3, 3, 8))
-
-    def looped(x):
-        return jax.lax.scan(lambda carry, _: (carry @ jnp.eye(6), None), x, None, length=5)[0]
-
-    def convolved(x, kernel):
-        return jax.lax.conv_general_dilated(
-            x, kernel, (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC"), feature_group_count=2
-        )
+def test_products_of_another_platform_or_without_a_use_do_not_count():
+    """planning/test_matrix_unit.py counts loops and convolutions."""
 
     def either(x):
         return jax.lax.platform_dependent(
             x, cpu=lambda x: x @ jnp.eye(6) @ jnp.eye(6), default=lambda x: x @ jnp.eye(6)
         )
 
-    assert matmul_flops(either, x) == 2 * 10 * 6 * 6
-    assert matmul_flops(looped, x) == 5 * 2 * 10 * 6 * 6
-    assert matmul_flops(convolved, x, kernel) == 2 * 8 * 8 * 3 * 3
+    assert matmul_flops(either, jnp.zeros((1, 10, 6))) == 2 * 10 * 6 * 6
     assert matmul_flops(lambda x: (x @ x.T, x)[1], jnp.ones((4, 4))) == 0

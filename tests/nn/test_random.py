@@ -1,4 +1,4 @@
-"""Sampling: its distribution, and the inputs that a draw depends on."""
+"""Sampling and dropout: their distributions, and the inputs that a draw depends on."""
 
 import itertools
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertzoo.nn import content_seeds, row_seeds, sample
+from bertzoo.nn import Dropout, content_seeds, row_seeds, sample
 from bertzoo.nn.flops import matmul_flops
+from bertzoo.nn.random import random_bits
 
 
 def draws(logits_V, rows: int, slots: int, seed: int = 0) -> np.ndarray:
@@ -31,16 +32,6 @@ def test_a_certain_entry_is_drawn_wherever_it_is(entries: int):
         logits = np.full(entries, -np.inf)
         logits[certain] = size
         np.testing.assert_array_equal(draws(logits, 4, 50), certain)
-
-
-def test_an_entry_of_a_block_does_not_depend_on_how_its_block_was_drawn():
-    """Within each of two blocks, equally likely entries stay equally likely, and the blocks have their own shares."""
-    logits = np.zeros(256)
-    logits[128:] = np.log(3)
-    drawn = draws(logits, 100, 400).ravel()
-    assert stats.binomtest(int((drawn >= 128).sum()), drawn.size, 0.75).pvalue > 1e-3
-    for block in (drawn[drawn < 128], drawn[drawn >= 128] - 128):
-        assert stats.chisquare(np.bincount(block, minlength=128)).pvalue > 1e-3
 
 
 def test_the_form_for_tpus_draws_the_same(monkeypatch: pytest.MonkeyPatch):
@@ -90,3 +81,44 @@ def test_a_rows_content_alone_seeds_it():
     swapped = ids.copy()
     swapped[:, [0, 1]] = swapped[:, [1, 0]]
     assert (np.asarray(content_seeds(swapped, mask)) != seeds).all()
+
+
+def bits(seed, shape):
+    return np.asarray(random_bits(jax.random.key(seed), shape))
+
+
+def test_bytes_are_uniform():
+    counts = np.bincount(bits(0, (64, 4096)).view(np.uint8).ravel(), minlength=256)
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_neighbours_rows_and_keys_are_uncorrelated(seed):
+    shape = (64, 4096)
+    here = bits(seed, shape) / 2**32 - 0.5
+    pairs = {
+        "next in the row": (here[:, :-1], here[:, 1:]),
+        "next row": (here[:-1], here[1:]),
+        "head apart": (here[:, :-64], here[:, 64:]),
+        "next key": (here, bits(seed + 1, shape) / 2**32 - 0.5),
+        "a step later": (
+            here,
+            np.asarray(random_bits(jax.random.fold_in(jax.random.key(seed), 1), shape)) / 2**32 - 0.5,
+        ),
+    }
+    for name, (a, b) in pairs.items():
+        correlation = np.mean(a * b) * 12
+        assert abs(correlation) < 4.5 / np.sqrt(a.size), name
+
+
+def test_a_row_does_not_depend_on_the_other_rows():
+    np.testing.assert_array_equal(bits(5, (8, 3, 7))[:2], bits(5, (2, 3, 7)))
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    x = jnp.ones((200, 1000))
+    y = Dropout(0.1).apply({}, x, True, rngs={"dropout": jax.random.key(0)})
+    assert abs(float(jnp.mean(y == 0)) - 0.1) < 4 * (0.1 * 0.9 / x.size) ** 0.5
+    np.testing.assert_allclose(np.unique(y), [0, 1 / 0.9], rtol=1e-6)
+    np.testing.assert_array_equal(Dropout(0.1).apply({}, x, False), x)
+    np.testing.assert_array_equal(Dropout(0.0).apply({}, x, True), x)

@@ -51,14 +51,8 @@ def recipe(tmp_path) -> Pretrain:
 
 def test_results_and_progress_are_read_stage_by_stage(logged, compiler, recipe, tmp_path):
     large = {"seconds": 1.0, "needed": 99}
-    compiler(
-        [
-            "a line of libtpu",
-            message_line(0, "slow"),
-            message_line(0, "2 s", result=RESULT),
-            message_line(3, "1 s", result=large),
-        ]
-    )
+    messages = [message_line(0, "slow"), message_line(0, "2 s", result=RESULT), message_line(3, "1 s", result=large)]
+    compiler(["a line of libtpu", *messages])
     results = compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path)
     assert list(results) == [0, 3]
     assert results[0].fits and results[0].total == results[0].wanted == 16 and results[0].collectives is not None

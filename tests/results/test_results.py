@@ -94,33 +94,22 @@ def test_json_has_scores_and_notes(capsys: pytest.CaptureFixture) -> None:
     assert "mnli dev_matched accuracy" in whole["columns"] and any("2 runs" in note for note in whole["notes"])
 
 
-def broken(name: str) -> tuple[object, ...]:
-    """Writes a run with one thing wrong and returns the parts that its message must name."""
-    path, whole = begin(Path("runs") / name, "rte"), results("rte", [dev(accuracy=70)])
-    if name == "unfinished":
-        return path, "is unfinished", "results.json"
-    said = {
-        "cut": ("damaged",),
-        "list": ("it is a list, not an object",),
-        "version": ("version", "2"),
-        "text": ("high",),
-    }
-    texts = {
-        "cut": json.dumps(whole)[:-9],
-        "list": "[]",
-        "version": json.dumps(whole | {"version": 2}),
-        "text": json.dumps(whole | {"seeds": [whole["seeds"][0] | {"scores": {"dev": {"accuracy": "high"}}}]}),
-    }
-    (path / "results.json").write_text(texts[name])
-    return said[name]
+WHOLE = results("rte", [dev(accuracy=70)])
+WORDS = WHOLE | {"seeds": [WHOLE["seeds"][0] | {"scores": {"dev": {"accuracy": "high"}}}]}
+BROKEN = {  # results.json, and what the message must name
+    "unfinished": (None, ("is unfinished", "results.json")),
+    "cut": (json.dumps(WHOLE)[:-9], ("damaged",)),
+    "list": ("[]", ("list", "object")),
+    "version": (json.dumps(WHOLE | {"version": 2}), ("version", 2)),
+    "text": (json.dumps(WORDS), ("high",)),
+}
 
 
-NAMES = ("unfinished", "cut", "list", "version", "text")
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BROKEN)
 def test_errors_name_damaged_and_unfinished_runs(capsys: pytest.CaptureFixture, name: str) -> None:
-    words = broken(name)
+    path, (text, words) = begin(Path("runs") / name, "rte"), BROKEN[name]
+    if text is not None:
+        (path / "results.json").write_text(text)
     out, err = shown(capsys, "runs", code=2)
     assert mentions(err, *words) and err.count("\n") == 1 and f"runs/{name}" in err and not out
     finish(Path("runs/cola"), "cola", dev(matthews=50))
