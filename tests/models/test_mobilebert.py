@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_models
-import zoo
+from arrays import flatten
 from messages import mentioning
 from test_models import batch_of, build, loss
 from tiers import quick
@@ -17,16 +17,25 @@ from tiers import quick
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, MobileBert
 from bertzoo.models.attention import GroupedHeads, MixedHeads
+from bertzoo.models.parts import layer_factory
+from bertzoo.nn import Bottleneck, BottleneckLayer, from_stream
 from bertzoo.objectives import Masked
 from bertzoo.train.state import boxed_shapes
 
-SMALL = zoo.MOBILE | {"bottleneck_size": 16, "layers": 1, "initializer_range": 0.3}
-RELEASED = MobileBert(**SMALL)
-PADDED = {
-    "shared": RELEASED,
-    "plain": MobileBert(**(SMALL | {"bottleneck_size": None, "feed_forwards": 1}), attention_input="stream"),
-    **{f"bottleneck-{kind}": zoo.CASES[f"bottleneck-{kind}"][0] for kind in ("grouped", "mixed-grouped")},
+SMALL = {
+    "vocab_size": 50,
+    "embedding_size": 10,
+    "hidden_size": 24,
+    "bottleneck_size": 16,
+    "layers": 1,
+    "heads": 4,
+    "feed_forward_size": 20,
+    "feed_forwards": 2,
+    "max_positions": 16,
+    "initializer_range": 0.3,
 }
+RELEASED = MobileBert(**SMALL)
+PLAIN = MobileBert(**(SMALL | {"bottleneck_size": None, "feed_forwards": 1}), attention_input="stream")
 
 
 def objective_of(config, **compute):
@@ -41,9 +50,9 @@ def hidden(config, batch):
     return jax.jit(encode)({"params": params}, *inputs).hidden_states[-1][batch["attention_mask"] > 0]
 
 
-@pytest.mark.parametrize("name", quick(PADDED, "shared", "plain"))
-def test_padding_changes_nothing(name):
-    test_models.test_padding_changes_nothing(PADDED[name])
+@pytest.mark.parametrize("config", [RELEASED, PLAIN], ids=["shared", "plain"])
+def test_padding_changes_nothing(config):
+    test_models.test_padding_changes_nothing(config)
 
 
 @pytest.mark.parametrize("mask_padding", [True, False])
@@ -111,9 +120,39 @@ def shapes(config):
     return jax.tree.map(jnp.shape, nn.unbox(boxed_shapes(objective_of(config))))
 
 
-def test_mixed_heads_cannot_share_a_bottleneck():
-    with pytest.raises(ConfigError, match=mentioning('attention.kind = "mixed"', 'attention_input = "shared"')):
-        MobileBert(**SMALL, attention=MixedHeads(kernel_size=3))
+@pytest.mark.slow
+@pytest.mark.parametrize("attention_input", quick(["stream", "bottleneck", "shared"], "stream"))
+@pytest.mark.parametrize(
+    "attention", [GroupedHeads(output_groups=2), MixedHeads(kernel_size=3)], ids=["grouped", "mixed"]
+)
+def test_another_papers_attention_in_the_bottleneck(attention, attention_input):
+    """Attention reads the configured input, every leaf has a gradient, and padding has no effect."""
+    settings = SMALL | {"attention": attention, "attention_input": attention_input, "feed_forward_groups": 4}
+    if attention.kind == "mixed" and attention_input == "shared":
+        with pytest.raises(ConfigError, match=mentioning('attention.kind = "mixed"', 'attention_input = "shared"')):
+            MobileBert(**settings)
+        return
+    config = MobileBert(**settings)
+    objective = objective_of(config)
+    params = nn.unbox(jax.jit(objective.init)(jax.random.key(0)))
+    shapes = {path: leaf.shape for path, leaf in flatten(params).items()}
+    read = {"stream": 24, "bottleneck": 16, "shared": 16}[attention_input]
+    query = shapes["encoder/layers_0/attention/query/kernel"]
+    assert query == ((1, read // 4, 16) if attention.kind == "grouped" else (read, 2, 4))
+    assert shapes["encoder/layers_0/feed_forward_0/intermediate/kernel"] == (1, 4, 20)
+    gradients = jax.jit(jax.grad(lambda params: loss(objective, params, batch_of())))(params)
+    still = [path for path, leaf in flatten(gradients).items() if float(jnp.abs(leaf).max()) < 1e-7]
+    assert still == ["encoder/layers_0/attention/key/bias"]
+    test_models.test_padding_changes_nothing(config)
+
+
+class Neighbours(nn.Module):
+    """A third-party attention, with only the contract attention(x, mask, train) -> (y, probabilities)."""
+
+    dense: nn.Module
+
+    def __call__(self, x, mask, train):
+        return self.dense(x * mask[:, :, None]), jnp.zeros((x.shape[0], 1, x.shape[1], x.shape[1]))
 
 
 class Everything(nn.Module):
@@ -124,8 +163,18 @@ class Everything(nn.Module):
 
 
 def test_dropout_acts_between_a_layer_and_its_stream():
-    (plain,) = MobileBert(**SMALL, norm="layer_norm").backbone(Compute()).encoder.layers
-    layer = plain.clone(dropout=Everything())
+    make = layer_factory(Compute(), 0.3, 1e-12)
+    layer = BottleneckLayer(
+        bottleneck=Bottleneck(dense=make.dense(16, "model", "bottleneck"), norm=make.norm()),
+        attention_input=from_stream,
+        attention=Neighbours(dense=make.dense(16, "model", "heads")),
+        attention_norm=make.norm(),
+        feed_forward=(make.feed_forward(16, 20, "gelu"),),
+        feed_forward_norm=(make.norm(),),
+        output=make.dense(24, "bottleneck", "model"),
+        output_norm=make.norm(),
+        dropout=Everything(),
+    )
     x, mask = jax.random.normal(jax.random.key(0), (2, 5, 24)), jnp.ones((2, 5), jnp.int32)
     apply = jax.jit(layer.init_with_output, static_argnums=3)
     normed = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
