@@ -147,6 +147,19 @@ def test_allowed_changes_are_applied_and_logged(finished_run, tiny_config, tmp_p
     assert "step 10: stages.1.steps: 4 -> 5\n" in (run / "report.md").read_text()
 
 
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished_run, tiny_config, tmp_path, capsys, caplog):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    files = (run / "checkpoints" / "10" / "params").rglob("*")
+    victim = max(files, key=lambda path: path.stat().st_size * path.is_file())
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    assert main(["pretrain", tiny_config, f"--run_dir={run}"]) == 0
+    said = caplog.text + capsys.readouterr().err
+    assert victim.name in said and mentions(said, "checkpoint 8")
+    chex.assert_trees_all_equal(load_run(finished_run).params, load_run(run).params)
+
+
 def test_evaluate(finished_run, capsys):
     capsys.readouterr()
     assert main(["evaluate", str(finished_run), "--json"]) == 0

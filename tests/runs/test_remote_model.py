@@ -12,7 +12,7 @@ from messages import mentioning, mentions
 from bertzoo.cli.main import main
 from bertzoo.conversion import tensorflow1
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.core import remote
+from bertzoo.core import atomic, remote
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import cache_folder
 from bertzoo.runs import load_model
@@ -170,6 +170,19 @@ def test_a_copy_that_breaks_off_leaves_nothing(error, folder, bucket, monkeypatc
         with pytest.raises(expected, match=mentioning("OSError: connection reset") if expected is UserError else None):
             load_model.read_model(f"{URL}/own")
     assert not copies()
+
+
+def test_what_a_killed_copy_leaves_is_not_read(folder, bucket, monkeypatch):
+    upload(bucket, folder, "own")
+    with monkeypatch.context() as patch:
+        break_off(bucket, patch, OSError("reset"))
+        patch.setattr(atomic, "_remove", lambda temporary: None)  # a killed process does nothing more
+        with pytest.raises(UserError):
+            load_model.read_model(f"{URL}/own")
+    (home,) = copies()
+    assert list(home.iterdir())
+    assert same(load_model.read_model(f"{URL}/own"), load_model.read_model(folder / "own"))
+    assert len(list(home.iterdir())) == 1
 
 
 def test_a_model_that_changes_while_it_is_copied_raises(folder, bucket, monkeypatch):

@@ -20,6 +20,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.corpus.reader import Corpus
+from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.heads import NoHead
 from bertzoo.models import Compute, Model
 from bertzoo.objectives import Replaced
@@ -194,6 +195,29 @@ def test_jax_computes_with_mapped_parameters_in_place(dtype: str, tmp_path: Path
     assert all(map(np.array_equal, mapped, arrays))
     placed = [jax.device_put(array, MESH.devices.flat[0]) for array in mapped]
     assert [array.unsafe_buffer_pointer() for array in placed] == [array.ctypes.data for array in mapped]
+
+
+def same(first, second) -> bool:
+    """Whether two teachers are equal, bit for bit: frozen and copied parameters, and the record."""
+    trees = [(taught.frozen, taught.params, taught.record["parameters_sha256"]) for taught in (first, second)]
+    return jax.tree.all(jax.tree.map(np.array_equal, *trees))
+
+
+@pytest.mark.slow
+def test_a_teacher_is_equal_in_every_format(tiny_corpus, tmp_path):
+    """BERT as a run, and its conversions."""
+    recipe = pairs.load(name := "squeezebert_transfer", pairs.options(name, tiny_corpus))
+    paths = {
+        "run": pairs.write_run(recipe, tmp_path / "run", tiny_corpus),
+        "checkpoint": tmp_path / "run/checkpoints/0",
+    }
+    for form in ("huggingface", "bertzoo"):
+        paths[form] = tmp_path / form
+        assert main(["convert", str(paths["run"]), str(paths[form]), f"--to={form}"]) == 0
+    found = {form: read(path, recipe) for form, path in paths.items()}
+    assert all(same(taught, found["run"]) for taught in found.values())
+    assert not any(tokenizers.difference(taught.tokenizer, found["run"].tokenizer) for taught in found.values())
+    assert found["huggingface"].report == found["run"].report
 
 
 @pytest.mark.parametrize("form", [pytest.param("huggingface", marks=pytest.mark.slow), "bertzoo"])
