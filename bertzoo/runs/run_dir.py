@@ -27,7 +27,7 @@ from bertzoo.runs.configs import Recipe
 from bertzoo.runs.kinds import CHECKPOINTS
 from bertzoo.runs.provenance import RUN_JSON, TOKENIZER
 from bertzoo.train import checkpoint, hosts
-from bertzoo.train.experiment import locate, stage_of
+from bertzoo.train.experiment import locate, stage_of, total_steps
 from bertzoo.train.progress import JsonLines
 
 _LOG = logging.getLogger(__name__)
@@ -330,7 +330,10 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
             if (value := getattr(recipe.stages[i], name)) is not None
         }
 
-    changed = config.difference(fixed(old), fixed(new))
-    if not changed and (now := stage_of(new.stages, done)) != newest:
+    if changed := config.difference(fixed(old), fixed(new)):
+        return changed
+    if done > (total := total_steps(new.stages)):
+        return [f"step {done} was saved, but the stages have {total} steps"]
+    if (now := stage_of(new.stages, done)) != newest:
         return [f"step {done} was saved in stage {newest}, but the config has it in stage {now}"]
-    return changed
+    return []

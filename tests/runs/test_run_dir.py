@@ -12,6 +12,7 @@ from bertzoo.core import atomic, config
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.runs.configs import Pretrain
 from bertzoo.runs.run_dir import RunDirectory
+from bertzoo.train.experiment import total_steps
 
 
 def fail() -> None:
@@ -78,6 +79,15 @@ def test_a_run_with_a_checkpoint_rejects_changes_of_its_batches(tmp_path, key: s
             run.changes(new)
     else:
         assert [line.split(":")[0] for line in run.changes(new)] == [key]
+
+
+def test_fewer_steps_than_a_run_has_done_are_rejected(tmp_path):
+    run, old = RunDirectory(tmp_path), config.load(Pretrain, ["demo"])
+    run.write_config(old)
+    done, fewer = total_steps(old.stages), old.stages[-1].steps - 1
+    (run.path / "checkpoints" / str(done)).mkdir(parents=True)
+    with pytest.raises(ConfigError, match=mentioning(run.path, done, done - 1)):
+        run.changes(config.load(Pretrain, ["demo"], [(f"stages.{len(old.stages) - 1}.steps", str(fewer))]))
 
 
 def test_one_process_at_a_time(tmp_path):
