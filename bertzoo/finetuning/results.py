@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from bertzoo.core import tables
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import UserError
-from bertzoo.core.kinds import kind_of_run
+from bertzoo.core.kinds import CONFIG, kind_of_run
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.kind import FINETUNE, RESULTS
 from bertzoo.tasks.metrics import is_threshold
@@ -99,7 +99,7 @@ def _find_runs(directory: Path) -> Iterable[Path]:
         inside.sort()
         is_run = RESULTS in files
         with suppress(UserError):  # not a config of bertzoo
-            is_run = is_run or kind_of_run(Path(folder)) is FINETUNE
+            is_run = is_run or (CONFIG in files and kind_of_run(Path(folder)) is FINETUNE)
         if is_run:
             inside.clear()
             yield Path(folder)
