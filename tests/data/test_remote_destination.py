@@ -33,11 +33,11 @@ def written(bucket, monkeypatch):
     """The names of the files that are written into the bucket, in order."""
     names = []
     for verb, place in {"put_file": 2, "pipe_file": 1}.items():
-        own = getattr(type(bucket), verb)
+        write = getattr(type(bucket), verb)
 
-        def spy(*args, own=own, place=place, **options):
+        def spy(*args, write=write, place=place, **options):
             names.append(args[place].rsplit("/", 1)[1])
-            return own(*args, **options)
+            return write(*args, **options)
 
         monkeypatch.setattr(type(bucket), verb, spy)
     return names

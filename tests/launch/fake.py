@@ -50,7 +50,7 @@ def planned_failure(argv: list[str]) -> None:
         if plan[0] in line and plan[2] > 0:
             plan[2] -= 1
             write("failures", plans)
-            stop(plan[1], f"{argv[0]} was told to fail")
+            stop(plan[1], f"{argv[0]} fails as planned")
 
 
 def workers() -> list[str]:

@@ -29,14 +29,14 @@ def test_the_verb(file: Path, tmp_path, capsys):
     given.mkdir()
     for number, values in enumerate([(35, 5), (56, 8), (1, 2)]):
         (given / f"{number:05}").write_bytes(np.array(values, "<f4").tobytes())
-    found = json.loads(phone(capsys, "judge", file, packed, given, "--json"))
-    assert (found["right"], found["exam"]["scores"]["phone"]) == (True, {"accuracy": 0.0})
+    report = json.loads(phone(capsys, "judge", file, packed, given, "--json"))
+    assert (report["right"], report["exam"]["scores"]["phone"]) == (True, {"accuracy": 0.0})
     (given / "00001").write_bytes(np.array((56, np.nan), "<f4").tobytes())
     assert mentions(phone(capsys, "judge", file, packed, given, code=1), "largest")
     (given / "00002").write_bytes(np.array((np.nan, 2), "<f4").tobytes())
     assert mentions(phone(capsys, "judge", file, packed, given, code=1), "sst2")
-    found = json.loads(phone(capsys, "judge", file, packed, given, "--json", code=1), parse_constant=pytest.fail)
-    assert found["golden"]["logits"]["max_error"] is found["exam"]["scores"]["phone"]["accuracy"] is None
+    report = json.loads(phone(capsys, "judge", file, packed, given, "--json", code=1), parse_constant=pytest.fail)
+    assert report["golden"]["logits"]["max_error"] is report["exam"]["scores"]["phone"]["accuracy"] is None
     (given / "00001").write_bytes(b"12345")
     assert mentions(phone(capsys, "judge", file, packed, given, code=2), 5, "row 1", 8)
 

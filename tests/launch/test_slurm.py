@@ -12,8 +12,8 @@ def test_the_job_is_submitted_with_the_whole_command(cloud: Cloud, hostile: list
     options = ("--nodes=4", "--tasks-per-node=2", "--name=big", "--sbatch=--partition=tpu", "--sbatch=--time=2-0")
     cloud.run("slurm.sh", *options, "--", *hostile)
     (call,) = cloud.calls("sbatch")
-    asked = "--nodes=4 --ntasks-per-node=2 --requeue --open-mode=append --signal=TERM@120 --partition=tpu --time=2-0"
-    assert call[:9] == ["--job-name=big", call[1], *asked.split()]
+    expected = "--nodes=4 --ntasks-per-node=2 --requeue --open-mode=append --signal=TERM@120 --partition=tpu --time=2-0"
+    assert call[:9] == ["--job-name=big", call[1], *expected.split()]
     ((_, *task),) = cloud.calls(*TASKS)  # after the script that says how its program ended
     assert task == ["task", "bertzoo", "pretrain", *hostile] and cloud.calls("bertzoo", "pretrain") == [hostile]
     assert call[1].startswith("--comment=bertzoo-")
@@ -92,7 +92,7 @@ def test_a_job_that_slurm_ends_is_not_requeued(cloud: Cloud, state: str) -> None
 @pytest.mark.parametrize(("step", "code"), [("squeue --me", 1), ("sbatch", 7), ("srun", 9), ("scontrol", 5)])
 def test_a_step_that_fails_ends_it(cloud: Cloud, step: str, code: int) -> None:
     cloud.set(failures=[[step, code, 1]], codes0=[3])
-    assert f"{step.split()[0]} was told to fail" in cloud.run("slurm.sh", "--nodes=1", *RUN, code=code)
+    assert f"{step.split()[0]} fails as planned" in cloud.run("slurm.sh", "--nodes=1", *RUN, code=code)
 
 
 def test_a_dry_run_submits_nothing(cloud: Cloud) -> None:

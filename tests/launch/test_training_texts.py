@@ -99,8 +99,8 @@ def test_pairs_and_a_search_task(tmp_path: Path) -> None:
     data = read_retrieval(tmp_path / "out" / "retrieval", "test")
     assert set(data.queries.values()) == {"Open other C# 0", "Open other C# 1", "Close a file"}
     (query,) = (name for name, text in data.queries.items() if text == "Close a file")
-    found = [data.documents[name] for name in data.relevance[query]]
-    assert len(found) == 3 and all(text.endswith("Second & last.") for text in found)
+    relevant = [data.documents[name] for name in data.relevance[query]]
+    assert len(relevant) == 3 and all(text.endswith("Second & last.") for text in relevant)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

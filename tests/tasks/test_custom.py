@@ -193,7 +193,7 @@ WORD_LINES = CustomFiles(kind="tokens", train="a.jsonl", labels=("O", "B-X"))
 CONLL_WORDS = replace(WORD_LINES, train="a.conll", text_a="0", label="1")
 NUMBERS = CustomFiles(kind="regression", train="a.jsonl")
 QUESTIONS = CustomFiles(kind="span", train="a.csv", start="start")
-ASKED = "question,context,answer,start"
+COLUMNS = "question,context,answer,start"
 NOT_NUMBERS = [("NaN", "nan"), ("Infinity", "inf"), ("true", "True"), ('"x"', "'x'")]
 TOO_GREAT = [("1e39", "1e+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
 
@@ -229,14 +229,14 @@ TOO_GREAT = [("1e39", "1e+39"), ('"-4e38"', "'-4e38'"), ("7" * 400, "7" * 100)]
         (CONLL_WORDS, ["a B", "b", "", "c B"], ("line 2", 1, 2)),
         (CustomFiles(train="a.csv"), ["text,label", "a,x", "b,x"], ("'x'", "'label'")),
         (CustomFiles(train="a.csv"), ["text,label"], ("example",)),
-        (QUESTIONS, [ASKED, "who?,ada,,0"], ("line 2", "'answer'", "no answer")),
-        (QUESTIONS, [ASKED, ",ada,ada,0"], ("line 2", "'question'", "empty")),
-        (QUESTIONS, [ASKED, "who?,,ada,0"], ("line 2", "'context'", "empty")),
-        (QUESTIONS, [ASKED, "who?,ada,ada,1.5"], ("line 2", "'1.5'", "'start'", "character")),
-        (QUESTIONS, [ASKED, "who?,ada,ada,x"], ("line 2", "'x'", "'start'", "finite")),
-        (QUESTIONS, [ASKED, "who?,ada,ada"], ("line 2", "fewer columns")),
-        (replace(QUESTIONS, answer="said"), [ASKED, "?,ada,ada,0"], ("'said'", "question, context, answer")),
-        (replace(QUESTIONS, id="answer"), [ASKED, "?,ada,ada,0", "?,ada,ada,0"], ("line 3", "line 2")),
+        (QUESTIONS, [COLUMNS, "who?,ada,,0"], ("line 2", "'answer'", "no answer")),
+        (QUESTIONS, [COLUMNS, ",ada,ada,0"], ("line 2", "'question'", "empty")),
+        (QUESTIONS, [COLUMNS, "who?,,ada,0"], ("line 2", "'context'", "empty")),
+        (QUESTIONS, [COLUMNS, "who?,ada,ada,1.5"], ("line 2", "'1.5'", "'start'", "character")),
+        (QUESTIONS, [COLUMNS, "who?,ada,ada,x"], ("line 2", "'x'", "'start'", "finite")),
+        (QUESTIONS, [COLUMNS, "who?,ada,ada"], ("line 2", "fewer columns")),
+        (replace(QUESTIONS, answer="said"), [COLUMNS, "?,ada,ada,0"], ("'said'", "question, context, answer")),
+        (replace(QUESTIONS, id="answer"), [COLUMNS, "?,ada,ada,0", "?,ada,ada,0"], ("line 3", "line 2")),
         (
             replace(QUESTIONS, train="a.jsonl"),
             ['{"question": "?", "context": "ada", "answer": ["ada"], "start": [0, 1]}'],

@@ -36,10 +36,10 @@ def slot(rows, length):
     return Slot(np.arange(rows), length)
 
 
-def ids(made, row):
+def ids(encoded, row):
     """A row without padding."""
-    (start, length) = (made.rows.starts[row], made.rows.lengths[row])
-    return made.rows.ids[start : start + length]
+    (start, length) = (encoded.rows.starts[row], encoded.rows.lengths[row])
+    return encoded.rows.ids[start : start + length]
 
 
 @small
@@ -57,16 +57,16 @@ def test_every_piece_has_one_window_of_most_context(count, room, stride):
         ]
         owners = [i for i, (first, best) in enumerate(parts) if first <= piece and best[piece - first :][:1].any()]
         assert owners == [scores.index(max(scores))] and max(scores) >= 0
-    made = make(
+    encoded = make(
         question("a " * count), windowing=Windowing(max_length=room + 6, stride=stride, max_question=2), labels=False
     )
-    owned = [window.first + place for window in made.windows for place in np.flatnonzero(window.best)]
+    owned = [window.first + place for window in encoded.windows for place in np.flatnonzero(window.best)]
     assert sorted(owned) == list(range(count))
 
 
 def test_a_row_is_question_and_part():
-    made = make(question("the leader , was", text="who was john smith in 1943 , 1895"), labels=False)
-    assert " ".join(pieces(ids(made, 0))) == "[CLS] who was john smith in [SEP] the leader , was [SEP]"
+    encoded = make(question("the leader , was", text="who was john smith in 1943 , 1895"), labels=False)
+    assert " ".join(pieces(ids(encoded, 0))) == "[CLS] who was john smith in [SEP] the leader , was [SEP]"
     empty = make(question("the leader", text=""), labels=False)
     assert " ".join(pieces(ids(empty, 0))) == "[CLS] [SEP] the leader [SEP]"
     batch = make(question("the leader"), question("in"), labels=False).batch(slot(2, 12), 3)
@@ -82,14 +82,14 @@ def test_a_row_is_question_and_part():
 
 def test_windows_step_by_the_stride_and_end_with_the_paragraph():
     context = " ".join("abcdefghijklmnopqrstuvwxyz")
-    made = make(question(context, "k l"), windowing=Windowing(max_length=15, stride=4, max_question=3))
-    parts = [pieces(ids(made, row))[5:-1] for row in range(len(made.windows))]
+    encoded = make(question(context, "k l"), windowing=Windowing(max_length=15, stride=4, max_question=3))
+    parts = [pieces(ids(encoded, row))[5:-1] for row in range(len(encoded.windows))]
     assert " ".join("".join(part) for part in parts) == "abcdefghi efghijklm ijklmnopq mnopqrstu qrstuvwxy uvwxyz"
-    starts = [(window.start, window.end) for window in made.windows]
+    starts = [(window.start, window.end) for window in encoded.windows]
     assert starts == [(0, 0), (11, 12), (7, 8), (0, 0), (0, 0), (0, 0)]  # kept where the answer is not inside
     edge = make(question(context, "i j"), windowing=Windowing(max_length=15, stride=4, max_question=3))
     assert [(w.start, w.end) for w in edge.windows][:4] == [(0, 0), (9, 10), (5, 6), (0, 0)]
-    batch = made.batch(slot(6, 15), 6)
+    batch = encoded.batch(slot(6, 15), 6)
     assert batch["start"].tolist() == [0, 11, 7, 0, 0, 0] and batch["end"].dtype == np.int32
     assert batch["answerable"].tolist() == [1.0] * 6 and batch["answerable"].dtype == np.float32
 
@@ -97,21 +97,21 @@ def test_windows_step_by_the_stride_and_end_with_the_paragraph():
 def test_batches_of_several_lengths_hold_every_window_and_outputs_come_back_in_order():
     contexts = ["who was born in japan", " ".join("abcdefghijklmnopqrstuvwxyz"), "the leader", " \n", "smith 1895"]
     several = [question(context, context[-1].strip() or None, key=context) for context in contexts]
-    made = make(*several, windowing=Windowing(max_length=15, stride=4, max_question=3), labels=False)
+    encoded = make(*several, windowing=Windowing(max_length=15, stride=4, max_question=3), labels=False)
     labelled = make(*several[:3], windowing=Windowing(max_length=15, stride=4, max_question=3))
-    lengths = bucket_lengths([made.rows], 2, 15)
+    lengths = bucket_lengths([encoded.rows], 2, 15)
     for seed in (None, 3):
-        slots = made.rows.plan(2, lengths, seed)
+        slots = encoded.rows.plan(2, lengths, seed)
         assert {slot.length for slot in slots} == {8, 15}
-        batches = [made.batch(slot, 2) for slot in slots]
-        found = made.restore(
+        batches = [encoded.batch(slot, 2) for slot in slots]
+        found = encoded.restore(
             slots, [{"ids": batch["input_ids"], "first": batch["input_ids"][:, 0]} for batch in batches]
         )
-        assert len(found) == len(made.windows) == len(made.rows)
+        assert len(found) == len(encoded.windows) == len(encoded.rows)
         for row, output in enumerate(found):
-            assert output["ids"][: made.windows[row].length].tolist() == ids(made, row).tolist()
-    with pytest.raises(ValueError, match=mentioning(len(made.rows) - len(slots[0].rows), len(made.rows))):
-        made.restore(slots[1:], batches[1:])
+            assert output["ids"][: encoded.windows[row].length].tolist() == ids(encoded, row).tolist()
+    with pytest.raises(ValueError, match=mentioning(len(encoded.rows) - len(slots[0].rows), len(encoded.rows))):
+        encoded.restore(slots[1:], batches[1:])
     spare = labelled.batch(Slot(np.array([2]), 15), 3)
     assert spare["start"].tolist()[1:] == spare["end"].tolist()[1:] == [0, 0]
     assert spare["answerable"].tolist() == [1, 0, 0]
@@ -119,10 +119,10 @@ def test_batches_of_several_lengths_hold_every_window_and_outputs_come_back_in_o
 
 
 def test_the_target_of_an_unanswerable_question_is_its_first_token():
-    made = make(question("the leader", impossible=True), question("the leader", "leader"))
-    batch = made.batch(slot(2, 9), 2)
+    encoded = make(question("the leader", impossible=True), question("the leader", "leader"))
+    batch = encoded.batch(slot(2, 9), 2)
     assert batch["start"].tolist() == [0, 6] and batch["end"].tolist() == [0, 6]
-    assert batch["answerable"].tolist() == [0.0, 1.0] and not made.skipped
+    assert batch["answerable"].tolist() == [0.0, 1.0] and not encoded.skipped
 
 
 ALIGNED = [  # tokenizer, paragraph, answer and the text that is learnt
@@ -143,21 +143,23 @@ ALIGNED = [  # tokenizer, paragraph, answer and the text that is learnt
 
 @pytest.mark.parametrize(("tokenizer", "context", "answer", "expected"), ALIGNED)
 def test_answers_are_the_words_they_touch_or_their_own_pieces(tokenizer, context, answer, expected):
-    made = make(question(context, answer), windowing=LONG, tokenizer=tokenizer)
+    encoded = make(question(context, answer), windowing=LONG, tokenizer=tokenizer)
     if expected is None:
-        assert not made.windows and made.skipped == {"the answer is not in the paragraph where it should start": 1}
+        assert not encoded.windows and encoded.skipped == {
+            "the answer is not in the paragraph where it should start": 1
+        }
     else:
-        (window,) = made.windows
-        assert made.text(0, window.start, window.end) == expected
+        (window,) = encoded.windows
+        assert encoded.text(0, window.start, window.end) == expected
 
 
 def test_the_second_of_two_equal_answers_keeps_its_start():
     context = "born in 1895 and 1943 and born in 1895 again"
-    made = make(
+    encoded = make(
         question(context, "1895", start=context.rindex("1895")), windowing=Windowing(max_length=30, max_question=5)
     )
-    (window,) = made.windows
-    assert pieces(ids(made, 0))[window.start :][:2] == ["1895", "a"] and window.start > 15
+    (window,) = encoded.windows
+    assert pieces(ids(encoded, 0))[window.start :][:2] == ["1895", "a"] and window.start > 15
 
 
 words = st.text(st.sampled_from("abc19é'-(),.\u0301字☃ﬁＡß"), min_size=1, max_size=6)
@@ -174,12 +176,12 @@ def test_answers_of_whole_words_are_recovered(tokenizer, several, data):
     start = sum(len(word + space) for word, space in several[:first])
     answer = "".join(word + space for word, space in several[first : last + 1])[: -len(several[last][1])]
     windowing = Windowing(max_length=200, stride=50, max_question=5)
-    made = make(question(context, answer, start=start), windowing=windowing, tokenizer=tokenizer)
-    inside = [row for row, window in enumerate(made.windows) if window.start]
-    if not made.skipped:
+    encoded = make(question(context, answer, start=start), windowing=windowing, tokenizer=tokenizer)
+    inside = [row for row, window in enumerate(encoded.windows) if window.start]
+    if not encoded.skipped:
         assert inside
     for row in inside:
-        text = made.text(row, made.windows[row].start, made.windows[row].end)
+        text = encoded.text(row, encoded.windows[row].start, encoded.windows[row].end)
         assert text == answer or ("\u0301" in answer and text in answer)  # alone it has no piece
 
 
@@ -218,8 +220,8 @@ SKIPPED = {
 @pytest.mark.parametrize("reason", SKIPPED)
 def test_unlearnable_questions_are_skipped_and_counted(reason):
     good = question("who was born", "was", key="good")
-    made = make(good, SKIPPED[reason], good)
-    assert made.skipped == {reason: 1} and [window.question for window in made.windows] == [0, 2]
+    encoded = make(good, SKIPPED[reason], good)
+    assert encoded.skipped == {reason: 1} and [window.question for window in encoded.windows] == [0, 2]
     found = {window.question for window in make(good, SKIPPED[reason], good, labels=False).windows}
     assert found == ({0, 2} if "paragraph has" in reason else {0, 1, 2})
 
@@ -227,9 +229,9 @@ def test_unlearnable_questions_are_skipped_and_counted(reason):
 def test_unlearnable_questions_have_weight_zero_without_nulls():
     good, bad = question("who was born", "was", key="good"), question("who was born", "leader", start=0)
     nowhere = question("who was born", key="nowhere")._replace(answers=(Answer("smith", None),))
-    made = windows.make_windows([good, bad, nowhere], TOKENIZER, SMALL, labels=True, every=True)
-    assert not made.skipped and [window.question for window in made.windows] == [0, 1, 2]
-    batch = made.batch(slot(3, 20), 4)
+    encoded = windows.make_windows([good, bad, nowhere], TOKENIZER, SMALL, labels=True, every=True)
+    assert not encoded.skipped and [window.question for window in encoded.windows] == [0, 1, 2]
+    batch = encoded.batch(slot(3, 20), 4)
     assert batch["row_weight"].tolist() == [1, 0, 0, 0] and batch["start"].tolist() == [6, 0, 0, 0]
     assert make(nowhere).skipped == {"the answer is not in the paragraph": 1}
 
