@@ -78,7 +78,7 @@ demo-transfer: .venv/core.stamp
 # Bytecode is kept, whatever the environment says: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-# BUDGET=--budget prints the processor time, and fails beyond 1.25 of the budget in tests/tiers.py.
+# BUDGET=--budget fails if a cold run compiles more programs than tests/tiers.py permits.
 test: .venv/test.stamp
 	.venv/bin/python -m pytest $(BUDGET)
 
