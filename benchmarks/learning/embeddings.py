@@ -1,13 +1,11 @@
 """Vectors of texts by a teacher and its students: parameters, size, time, similarity and search, beside BM25.
 
-    python -m benchmarks learning.embeddings minilm runs/embed_* --sts=glue/STS-B --retrieval help/retrieval \\
-      --seeds equal/bert equal/squeezebert
+    python -m benchmarks learning.embeddings minilm runs/embed_* --sts=glue/STS-B --retrieval help/retrieval
 
 The models take turns in LiteRT, with one thread and one row of 32 tokens. Spearman is that of STS-B's development set,
 of the model and of its int8 file. The search is for sections of held-out documentation by their headings. Files and
-scores stay under --runs, and later calls reuse them. --seeds names runs of several seeds, whose last epochs have a
-table of their own. Also draws docs/embeddings.png. Needs the extras litert, parity. Nothing else should run at the same
-time.
+scores stay under --runs, and later calls reuse them. Also draws docs/embeddings.png. Needs the extras litert, parity.
+Nothing else should run at the same time.
 """
 
 import json
@@ -15,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib import results, tables
+from benchmarks.lib import results
 from benchmarks.lib.program import bertzoo, evaluate, litert_file
 from bertzoo.core import atomic
 from bertzoo.finetuning.embedding_scores import read_retrieval, retrieval_scores
@@ -82,22 +80,6 @@ def row(model: Path, measured: dict[str, dict[str, Any]], args: Any) -> dict[str
     return cells | {NDCG.format(name_of(place)): round(found, 1) for place, found in search.items()}
 
 
-def seeds_row(run: Path, measured: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The cells of a run of several seeds: spreads of the last epochs' scores."""
-    exact, rounded = (measured[f"{run.name} {precision}"] for precision in ("fp32", INT8))
-    files = sorted(run.glob("seed-*/scores.json"))
-    last = [json.loads(file.read_text(encoding="utf-8"))[-1]["scores"] for file in files]
-    return {
-        "student": run.name,
-        "parameters, M": round(exact["parameters"] / 1e6, 1),
-        "ms": round(exact["median_ms"], 2),
-        "int8, ms": round(rounded["median_ms"], 2),
-        "seeds": len(last),
-        "Spearman": tables.spread([one["stsb"]["spearman"] for one in last], 1),
-        "cosine with the teacher": tables.spread([one["dev"]["teacher_cosine"] / 100 for one in last], 3),
-    }
-
-
 def name_of(folder: Path) -> str:
     """The name of held-out documentation: that of the folder above `retrieval`."""
     return folder.parent.name if folder.name == "retrieval" else folder.name
@@ -130,11 +112,10 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="+", help="the teacher and its students")
     parser.add_argument("--sts", type=Path, required=True, help="GLUE's folder of STS-B")
     parser.add_argument("--retrieval", type=Path, nargs="+", default=[], help="folders of corpora, queries and qrels")
-    parser.add_argument("--seeds", type=Path, nargs="+", default=[], help="runs of several seeds at equal time")
     results.add_numbers(parser, rows=100, rounds=20)
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
-    measured = times([*args.models, *args.seeds], args)
+    measured = times(args.models, args)
     rows = [row(model, measured, args) for model in args.models]
     lexical = dict.fromkeys(rows[0]) | {"model": "BM25"}
     lexical |= {NDCG.format(name_of(place)): round(bm25(place), 1) for place in args.retrieval}
@@ -142,6 +123,4 @@ def main() -> None:
     versions = results.packages("bm25s")
     litert = next(iter(measured.values()))["version"]
     context = [f"LiteRT {litert}, one thread, one row of {LENGTH} tokens", versions, f"commit {results.commit()}"]
-    results.write(
-        args.out, context, {"models": [*rows, lexical], "seeds": [seeds_row(run, measured) for run in args.seeds]}
-    )
+    results.write(args.out, context, {"models": [*rows, lexical]})
