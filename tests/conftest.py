@@ -178,5 +178,7 @@ class Spent:
             import landing
 
             landing.record_seconds(self.seconds)
-        if self.options.budget and COLD and over_budget(COLD):
+        if self.options.budget and not COLD:
+            print("\nThe compile cache was warm, so programs were not counted. Delete .pytest_cache/xla first.")
+        elif self.options.budget and over_budget(COLD):
             session.exitstatus = max(session.exitstatus, pytest.ExitCode.TESTS_FAILED)

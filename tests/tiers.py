@@ -63,7 +63,7 @@ def prepare_cache(directory: Path, key: str, limit: int) -> Path:
 def over_budget(cache: Path) -> bool:
     """Print the processor time so far; return whether the compile cache holds more than BUDGET programs.
 
-    Programs count, as the time of the same tests differs twofold from one machine to another, and from hour to hour.
+    The time fails nothing: on a busy machine the same tests need twice as much.
     """
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     seconds = sum(each.ru_utime + each.ru_stime for each in usage)

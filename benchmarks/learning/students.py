@@ -202,7 +202,7 @@ def draw(rows: Sequence[Mapping[str, Any]], out: Path) -> None:
 def ranks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each other family, points above BERT at each budget, and whether the seeds' spreads overlap."""
     bert = {one["ms at most"]: one for one in rows if one["student"] == "bert"}
-    found = []
+    gains = []
     for family in dict.fromkeys(one["student"] for one in rows if one["student"] != "bert"):
         cells: dict[str, Any] = {"student": family}
         for one in (each for each in rows if each["student"] == family):
@@ -213,8 +213,8 @@ def ranks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 cells[f"{one['ms at most']} ms{form.removeprefix('Spearman')}"] = (
                     f"{gain:+.1f}{'' if apart else ' (overlap)'}"
                 )
-        found.append(cells)
-    return found
+        gains.append(cells)
+    return gains
 
 
 def main() -> None:

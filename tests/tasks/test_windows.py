@@ -104,11 +104,11 @@ def test_batches_of_several_lengths_hold_every_window_and_outputs_come_back_in_o
         slots = encoded.rows.plan(2, lengths, seed)
         assert {slot.length for slot in slots} == {8, 15}
         batches = [encoded.batch(slot, 2) for slot in slots]
-        found = encoded.restore(
+        restored = encoded.restore(
             slots, [{"ids": batch["input_ids"], "first": batch["input_ids"][:, 0]} for batch in batches]
         )
-        assert len(found) == len(encoded.windows) == len(encoded.rows)
-        for row, output in enumerate(found):
+        assert len(restored) == len(encoded.windows) == len(encoded.rows)
+        for row, output in enumerate(restored):
             assert output["ids"][: encoded.windows[row].length].tolist() == ids(encoded, row).tolist()
     with pytest.raises(ValueError, match=mentioning(len(encoded.rows) - len(slots[0].rows), len(encoded.rows))):
         encoded.restore(slots[1:], batches[1:])
