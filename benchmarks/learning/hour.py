@@ -34,6 +34,7 @@ from bertzoo.tasks.glue import GLUE
 
 HOUR = 193.6  # TFLOPs that BERT trained for in 7,200 processor seconds of an EPYC with AVX2, all else included
 TRIALS = (1.0, 7.0)  # TFLOPs of the short trainings; compiling varies by seconds
+PRUNING_TRIALS = (4.0, 12.0)  # with fewer steps, importances differ too little for a cut
 RESERVE = 0.04  # share of the budget that is not planned, as costs vary
 START = 60.0  # seconds that restoring and compiling may take
 SAVING = 10.0  # seconds that a stopped training may take to save
@@ -83,19 +84,19 @@ def chain(name: str) -> list[Arm]:
 
 def cost(arm: Arm, folder: Path, words: Sequence[str]) -> tuple[float, float]:
     """Processor seconds of starting and of a TFLOP, by two short trainings, whose cost is taken for linear."""
-    costs = []
-    for tflops in TRIALS:
+    trials, costs = PRUNING_TRIALS if arm.verb == "prune" else TRIALS, []
+    for tflops in trials:
         run, record = folder / f"{arm.name}-trial", folder / f"{arm.name}-trial-{tflops}.json"
         shutil.rmtree(run, ignore_errors=True)
         costs.append(spend(record, *command(arm, tflops), *words, f"--run_dir={run}"))
         shutil.rmtree(run, ignore_errors=True)
-    per_tflop = (costs[1] - costs[0]) / (TRIALS[1] - TRIALS[0])
+    per_tflop = (costs[1] - costs[0]) / (trials[1] - trials[0])
     if per_tflop <= 0:
         raise SystemExit(
-            f"{arm.name}: {TRIALS[0]} and {TRIALS[1]} TFLOPs took {costs[0]:.0f} and {costs[1]:.0f} processor seconds, "
+            f"{arm.name}: {trials[0]} and {trials[1]} TFLOPs took {costs[0]:.0f} and {costs[1]:.0f} processor seconds, "
             f"so the cost of a step is unknown. Remove {folder} to measure again."
         )
-    return max(0.0, costs[0] - per_tflop * TRIALS[0]), per_tflop
+    return max(0.0, costs[0] - per_tflop * trials[0]), per_tflop
 
 
 def command(arm: Arm, tflops: float) -> list[str]:
