@@ -24,7 +24,6 @@ Aggregation = Literal["first", "max", "average", "simple"]
 _PREFIXES = {"BIO": "BI", "BIOES": "BIES"}
 _SPAN = {"start": int, "end": int, "label": str}
 _OVERLAP = 4  # windows overlap by a fourth of a row
-_AT_ONCE = 256  # texts per call of the tokenizer
 # What every normaliser makes a space.
 _SPACE = re.compile("[\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 
@@ -106,12 +105,10 @@ def find_words(texts: Sequence[str], tokenizer: Tokenizer, aggregation: Aggregat
     empty if the word is only the tokenizer's mark of a beginning.
     """
     found = []
-    for first in range(0, len(texts), _AT_ONCE):
-        several = texts[first : first + _AT_ONCE]
-        for text, (ids, offsets) in zip(several, tokenizer.encode_offsets(several), strict=True):
-            starts = np.ones(len(ids), bool) if aggregation == "simple" else tokenizer.word_starts(ids)
-            words = np.append(np.flatnonzero(starts), len(ids))
-            found.append(Pieces(ids, offsets, words, _places(text, offsets, words)))
+    for text, (ids, offsets) in zip(texts, tokenizer.encode_offsets(texts), strict=True):
+        starts = np.ones(len(ids), bool) if aggregation == "simple" else tokenizer.word_starts(ids)
+        words = np.append(np.flatnonzero(starts), len(ids))
+        found.append(Pieces(ids, offsets, words, _places(text, offsets, words)))
     return found
 
 

@@ -215,7 +215,6 @@ def padded(array: np.ndarray, rows: int) -> np.ndarray:
     return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])
 
 
-_TOGETHER = 10_000  # texts per call of the tokenizer
 _LEAST = {"a text": 3, "two texts": 5}  # least max_length: [CLS], and for each text a token and [SEP]
 
 
@@ -252,7 +251,7 @@ def encode_pieces(
     if max_length < (least := _LEAST["a text"]):
         raise ConfigError(f"max_length = {max_length} leaves no room for a text. Use at least {least}.")
     pieces, owner, cut = [], [], []
-    for text, ids in enumerate(_tokenised(tokenizer, texts)):
+    for text, ids in enumerate(tokenizer.encode_batch(texts)):
         count = max(1, -(-len(ids) // (max_length - 2)))
         parts = np.array_split(ids, count) if whole else [ids[: max_length - 2]]
         pieces += parts
@@ -265,8 +264,8 @@ def encode_pieces(
 
 
 def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -> dict[str, Any]:
-    a = _tokenised(tokenizer, [example.text_a for example in examples])
-    b = _tokenised(tokenizer, [example.text_b or "" for example in examples])
+    a = tokenizer.encode_batch([example.text_a for example in examples])
+    b = tokenizer.encode_batch([example.text_b or "" for example in examples])
     a_count, b_count = (np.array([len(text) for text in texts], np.int64) for texts in (a, b))
     paired = b_count > 0
     a_kept, b_kept = truncated(a_count, b_count, max_length - 2 - paired)
@@ -286,7 +285,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, 
         for example in examples
     ]
     words = sorted({word for text in texts for word in text})
-    pieces = {word: ids.tolist() for word, ids in zip(words, _tokenised(tokenizer, words), strict=True)}
+    pieces = {word: ids.tolist() for word, ids in zip(words, tokenizer.encode_batch(words), strict=True)}
     specials, rows, cut = tokenizer.specials, [], []
     for example, text in zip(examples, texts, strict=True):
         tags = cast(tuple, example.label) if known else repeat(0)
@@ -303,11 +302,6 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, 
         **({"label": label.copy()} if known else {}),
         "words": np.array([len(example.words or ()) for example in examples], np.int64),
     }
-
-
-def _tokenised(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
-    batches = (texts[start : start + _TOGETHER] for start in range(0, len(texts), _TOGETHER))
-    return [ids for batch in batches for ids in tokenizer.encode_batch(batch)]
 
 
 def truncated(a: np.ndarray, b: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,6 @@ from bertzoo.tasks.squad import Question
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # a word: characters that are not spaces in BERT's code
 _NO_IDS = np.zeros(0, np.int32)
 _NOWHERE = (-1, -1)  # stands for "no answer" in place of the first and last token
-_AT_ONCE = 4096  # texts per call of the tokenizer
 
 
 class Pieces(NamedTuple):
@@ -297,10 +296,7 @@ def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
 
     places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
     words = list(dict.fromkeys(word(text, a, b) for text, spans in places.items() for a, b in spans))
-    known: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for first in range(0, len(words), _AT_ONCE):
-        several = words[first : first + _AT_ONCE]
-        known |= zip(several, tokenizer.encode_offsets(several), strict=True)
+    known = dict(zip(words, tokenizer.encode_offsets(words), strict=True))
     found = {}
     for text, spans in places.items():
         pieces = [known[word(text, a, b)] for a, b in spans]

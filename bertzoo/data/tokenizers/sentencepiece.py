@@ -161,7 +161,7 @@ class SentencePieceTokenizer(Tokenizer):
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)
         return [np.array(self._split(ids), np.int32) for ids in encoded]
 
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         normal = [self.config.normalize(text) for text in texts]
         protos = self._processor.encode(normal, return_type="proto", num_threads=1)
         return [

@@ -114,9 +114,13 @@ class Tokenizer(ABC):
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the int32 ids (n,) of every text; names of special tokens are tokenised like other text."""
 
-    @abstractmethod
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return each text's ids, and the start and end of each token in the text as character offsets (n,2) int32."""
+        return [found for batch in _batches(texts) for found in self._encode_offsets(batch)]
+
+    @abstractmethod
+    def _encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return what `encode_offsets` returns, at once for all texts."""
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         """Return whether each token (n,) of a text begins a word."""
@@ -160,7 +164,7 @@ class LibraryTokenizer(Tokenizer):
         encodings = self.library.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         encodings = self.library.encode_batch(list(texts), add_special_tokens=False)
         return [
             (np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
@@ -197,7 +201,8 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
             yield texts[start:index]
             start, size = index, 0
         size += len(text)
-    yield texts[start:]
+    if start < len(texts):
+        yield texts[start:]
 
 
 def describe_unknown(share: float, place: str) -> str:
