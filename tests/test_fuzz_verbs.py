@@ -80,8 +80,8 @@ def load_text(file: Path) -> None:
 
 def load_table(file: Path) -> None:
     table = readers.read_table(file)
-    for row in table.select(table.columns):
-        assert row.cells is None or len(row.cells) == len(table.columns)
+    for _, cells, _ in table.select(table.columns):
+        assert cells is None or len(cells) == len(table.columns)
 
 
 TEXTS = ["text.txt", *(f"text.txt.{kind}" for kind in ("gz", "xz", "zst")), "text.jsonl"]

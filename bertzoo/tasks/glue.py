@@ -89,16 +89,15 @@ class GlueTask(Task):
         skipped: Counter[str] = Counter()
         for table in parts:
             to_label = self._to_label(table, target)
-            for nth, row in enumerate(table.select([*columns, *filter(None, (target, index))])):
-                place = table.place(row.number)
-                if row.cells is None and target:
-                    skipped[row.why] += 1
+            for nth, (place, cells, why) in enumerate(table.select([*columns, *filter(None, (target, index))])):
+                if cells is None and target:
+                    skipped[why] += 1
                     continue
-                if row.cells is None:
-                    raise UserError(f"{place} has {row.why}, but a test set needs every row. Correct the row.")
-                texts = [fields.text(cell, place, name) for cell, name in zip(row.cells, columns, strict=False)]
-                key = str(row.cells[-1]) if index else str(nth)
-                label = to_label(row.cells[len(texts)], place) if target else None
+                if cells is None:
+                    raise UserError(f"{place} has {why}, but a test set needs every row. Correct the row.")
+                texts = [fields.text(cell, place, name) for cell, name in zip(cells, columns, strict=False)]
+                key = str(cells[-1]) if index else str(nth)
+                label = to_label(cells[len(texts)], place) if target else None
                 examples.append(Example(key, texts[0], texts[1] if len(texts) > 1 else None, label))
         if not examples:
             raise UserError(f"{parts[0].name} holds no example. Download the file again.")

@@ -25,14 +25,6 @@ _LONGEST = 1 << 30  # characters of a cell; the csv module's default is 131,072
 T = TypeVar("T")
 
 
-class TableRow(NamedTuple):
-    """A row's number, from 1, and its cells. For a malformed row, `cells` is None and `why` is the reason."""
-
-    number: int
-    cells: Sequence[Any] | None
-    why: str = ""
-
-
 @dataclass(frozen=True)
 class DataTable:
     """A table. rows: the number of each row and its cells, as many as `columns` or else malformed.
@@ -46,24 +38,27 @@ class DataTable:
     rows: Sequence[tuple[int, Sequence[Any]]]
     names: dict[str, tuple[str, ...]]
 
-    def select(self, columns: Sequence[str]) -> Iterator[TableRow]:
-        """Yield the rows with the cells of these columns; raises UserError for an unknown column."""
+    def select(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any] | None, str]]:
+        """Yield (place, cells of the columns, "") of every row; raises UserError for an unknown column.
+
+        A malformed row yields (place, None, reason).
+        """
         for column in columns:
             if column not in self.columns:
                 raise UserError(f"{self.name} has no column {column!r}. Its columns are {', '.join(self.columns)}.")
         places, width = [self.columns.index(column) for column in columns], len(self.columns)
         for number, cells in self.rows:
             if len(cells) == width:
-                yield TableRow(number, [cells[place] for place in places])
+                yield self.place(number), [cells[place] for place in places], ""
             else:
-                yield TableRow(number, None, FEW if len(cells) < width else MANY)
+                yield self.place(number), None, FEW if len(cells) < width else MANY
 
     def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
         """Yield (place, cells of the columns) of every row; raises UserError for a malformed row."""
-        for row in self.select(columns):
-            if row.cells is None:
-                raise UserError(f"{self.place(row.number)} has {row.why}. Correct or remove the row.")
-            yield self.place(row.number), row.cells
+        for place, cells, why in self.select(columns):
+            if cells is None:
+                raise UserError(f"{place} has {why}. Correct or remove the row.")
+            yield place, cells
 
     def place(self, number: int) -> str:
         """Return the name of row `number` for messages."""

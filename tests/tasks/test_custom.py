@@ -70,8 +70,8 @@ def test_in_a_single_column_an_empty_line_is_an_empty_cell(tmp_path):
     (tmp_path / "one.csv").write_text("text\n\nbara\n\n")
     (tmp_path / "two.csv").write_text("\ntext,label\n\nbara,1\n")
     for name, expected in (("one.csv", [(2, [""]), (3, ["bara"]), (4, [""])]), ("two.csv", [(4, ["bara"])])):
-        rows = readers.read_table(tmp_path / name).select(["text"])
-        assert [(row.number, list(row.cells)) for row in rows] == expected
+        rows = readers.read_table(tmp_path / name).valid_rows(["text"])
+        assert [*rows] == [(f"{tmp_path / name} line {number}", cells) for number, cells in expected]
 
 
 def test_columns_without_a_header_have_numbers(tmp_path):
