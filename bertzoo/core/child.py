@@ -21,7 +21,7 @@ import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def start_python(
     options: further arguments of subprocess.Popen.
     """
     same_packages = python is None or str(python) == sys.executable
-    variables = {**os.environ, **(environment or {}), "PYTHONPATH": _absolute_paths()}
+    variables = {**os.environ, **(environment or {}), "PYTHONPATH": absolute_paths()}
     if not same_packages:
         del variables["PYTHONPATH"]
     pipe, ours = os.pipe()
@@ -87,7 +87,7 @@ def start_program(
     return start_python(["-c", _GUARD, str(stop), *words], environment=environment, **options)
 
 
-def _absolute_paths() -> str:
+def absolute_paths() -> str:
     """Return PYTHONPATH with absolute entries only.
 
     Its first entry is the folder that holds this package, unless that is site-packages.
@@ -95,11 +95,6 @@ def _absolute_paths() -> str:
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
     installed = sysconfig.get_path("purelib") == _HOME  # in PYTHONPATH, it could hide Python's own modules
     return os.pathsep.join(dict.fromkeys([*inherited] if installed else [_HOME, *inherited]))
-
-
-def isolated_spawning() -> AbstractContextManager[None]:
-    """Return a context in which children of multiprocessing import nothing from the current directory."""
-    return set_environment(PYTHONPATH=_absolute_paths(), PYTHONSAFEPATH="1")
 
 
 @contextmanager

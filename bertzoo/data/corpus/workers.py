@@ -43,8 +43,8 @@ def worker_pool(workers: int) -> Iterator[Submit]:
     if workers == 1:
         yield _run_here
         return
-    # The caller may hold threads and devices, which do not survive a fork.
-    with child.isolated_spawning():
+    # Spawned, because threads and devices do not survive a fork. They import nothing from the current directory.
+    with child.set_environment(PYTHONPATH=child.absolute_paths(), PYTHONSAFEPATH="1"):
         executor = ProcessPoolExecutor(workers, _Context(), initializer=_start)
         try:
             yield executor.submit
