@@ -60,20 +60,16 @@ class WordPiece:
         """
         names = [spellings[0] for spellings in SPECIALS.values()]
         with set_environment(TOKENIZERS_PARALLELISM="true"):
-            characters = self._learn(_parts(texts()), names, 0)
-            vocabulary = self._learn(_parts(texts()), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
+            characters = self._learn(texts(), names, 0)
+            vocabulary = self._learn(texts(), [*names, *sorted(set(characters) - set(names))], self.vocab_size)
         return WordPieceTokenizer(self, vocabulary, "trained on the source")
 
-    def _learn(self, parts: Iterator[str], first: list[str], size: int) -> list[str]:
+    def _learn(self, texts: Iterator[str], first: list[str], size: int) -> list[str]:
         learner = _library(self, models.WordPiece(unk_token="[UNK]"))
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
-        learner.train_from_iterator(parts, trainer)
+        learner.train_from_iterator((part for text in texts for part in cut(_LONG.sub(" ", text))), trainer)
         vocabulary = learner.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
-
-
-def _parts(texts: Iterator[str]) -> Iterator[str]:
-    return (part for text in texts for part in cut(_LONG.sub(" ", text)))
 
 
 class WordPieceTokenizer(LibraryTokenizer):
