@@ -23,15 +23,13 @@ from bertzoo.tasks import fields, readers
 from bertzoo.tasks.readers import DataTable
 from bertzoo.tasks.task import Example, Kind, Label, SplitExamples, Task
 
-BINARY = ("0", "1")
-ENTAILMENT = ("entailment", "not_entailment")
-NLI = ("contradiction", "entailment", "neutral")  # BERT's and ELECTRA's order
+_ENTAILMENT = ("entailment", "not_entailment")
 _TWO = ("sentence1", "sentence2")
 _NLI_LABELS: dict[str, Any] = {
-    "labels": NLI,
+    "labels": ("contradiction", "entailment", "neutral"),  # BERT's and ELECTRA's order
     "aliases": {name: name for name in ("entailment", "neutral", "contradiction")},
 }
-_ENTAILMENT_LABELS: dict[str, Any] = {"labels": ENTAILMENT, "aliases": {name: name for name in ENTAILMENT}}
+_ENTAILMENT_LABELS: dict[str, Any] = {"labels": _ENTAILMENT, "aliases": {name: name for name in _ENTAILMENT}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +46,7 @@ class GlueTask(Task):
     kind: Kind = "classification"
     metrics: tuple[str, ...] = ("accuracy",)
     read: Callable[[str, Path | str], SplitExamples] = field(init=False, repr=False)
-    labels: tuple[str, ...] = BINARY
+    labels: tuple[str, ...] = ("0", "1")
     pair: bool = True
     folders: tuple[str, ...]
     tsv: tuple[str, ...] = _TWO
