@@ -144,17 +144,14 @@ def split_tag(tag: str) -> tuple[str, str]:
     return (prefix, name) if dash and prefix in ("B", "I", "E", "S") else ("I", tag)
 
 
-# By kind of task, the metrics by name; the first metric is the default.
+# By kind of task, the metrics by name; the first is the default. For multi_label and entities, all are the default, and
+# the first chooses the epoch.
 METRICS: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {"accuracy": accuracy, "f1": f1, "f1_macro": f1_macro, "matthews": matthews},
-    "multi_label": {"f1_micro": f1_micro, "f1_macro": f1_macro, "exact_match": accuracy},  # chosen by the first
+    "multi_label": {"f1_micro": f1_micro, "f1_macro": f1_macro, "exact_match": accuracy},
     "regression": {"pearson": pearson, "spearman": spearman, "mse": mse},
     "tokens": {"entity_f1": entity_f1, "word_accuracy": word_accuracy, "word_f1": word_f1},
-    "entities": {  # chosen by the first
-        "entity_f1": entity_f1,
-        "entity_precision": entity_precision,
-        "entity_recall": entity_recall,
-    },
+    "entities": {"entity_f1": entity_f1, "entity_precision": entity_precision, "entity_recall": entity_recall},
 }
 
 
