@@ -94,7 +94,6 @@ def keep_freed_memory() -> bool:
 
 
 def _in_libc(name: str) -> Any:
-    """Return the C library's function `name`, or None if it does not exist."""
     return getattr(ctypes.CDLL(None), name, None)
 
 

@@ -69,7 +69,6 @@ class RemoteFolder:
         return cls(url.rstrip("/"), system, path.rstrip("/"))
 
     def has_file(self, name: str) -> bool:
-        """Return whether the folder holds a file of this name."""
         with remote_errors(f"{self.url}/{name}"):
             return entry_type(self.system, f"{self.path}/{name}") == "file"
 

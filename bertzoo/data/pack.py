@@ -214,8 +214,6 @@ Packing = SentencePacking | ElectraPacking
 
 @dataclass(frozen=True, kw_only=True)
 class RowPlan:
-    """The plan of a split's rows."""
-
     rows: np.ndarray  # (R,) of dtype ROW
     sentence: Sentence
     max_length: int

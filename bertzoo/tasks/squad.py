@@ -50,7 +50,6 @@ class Question(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, str]:
-        """The question and its paragraph."""
         return self.text, self.context
 
 

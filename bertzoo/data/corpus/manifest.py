@@ -68,8 +68,6 @@ class SplitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The manifest of a corpus."""
-
     hash: str  # SHA-256 of the manifest without `hash` and `usage`; it identifies the corpus
     settings: dict[str, Any]  # content of the corpus's settings.json
     vocab_size: int

@@ -26,8 +26,6 @@ _STATE, _SPLITS, SPLIT = "state.json", "dataset_dict.json", "train"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of text."""
-
     address: str  # path or URL
     system: "AbstractFileSystem | None" = None  # of the URL; None for a file on this machine's disk
 
@@ -36,7 +34,6 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
         return PurePosixPath(self.address).name
 
     @property

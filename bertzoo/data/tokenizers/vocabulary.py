@@ -28,8 +28,6 @@ _TOGETHER = 1 << 18  # characters encoded at once: the library needs 300 bytes f
 
 @dataclass(frozen=True, kw_only=True)
 class Specials:
-    """The ids of the special tokens."""
-
     pad: int
     unk: int
     cls: int
