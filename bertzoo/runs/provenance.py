@@ -45,14 +45,8 @@ def read_run_json(directory: Path, run: str) -> dict[str, Any]:
 
 def software() -> dict[str, str | None]:
     """Return the versions of bertzoo (with its git commit), Python and libraries for run.json."""
-    return {
-        "bertzoo": __version__,
-        "git": git_revision(),
-        "python": platform.python_version(),
-        "jax": version("jax"),
-        "flax": version("flax"),
-        "optax": version("optax"),
-    }
+    libraries = {name: version(name) for name in ("jax", "flax", "optax")}
+    return {"bertzoo": __version__, "git": git_revision(), "python": platform.python_version(), **libraries}
 
 
 def git_revision(*beside: str) -> str | None:

@@ -50,12 +50,8 @@ class Mesh:
     fsdp: int = 1  # devices over which rows and parameters are split
     tensor: int = 1  # devices that share each layer's matrix products
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        return {"data": self.data, "fsdp": self.fsdp, "tensor": self.tensor}
-
     def __post_init__(self):
-        sizes = self.sizes
+        sizes = dataclasses.asdict(self)
         if sum(size == -1 for size in sizes.values()) > 1:
             raise ConfigError(f"more than one of {sizes} is -1, which takes the remaining devices. Keep one of them.")
         for name, size in sizes.items():
@@ -70,7 +66,7 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     the product of the sizes is not the number of devices, or if slices would have to share `fsdp` or `tensor`.
     """
     devices = jax.devices() if devices is None else devices
-    sizes, slices = config.sizes, defaultdict(list)
+    sizes, slices = dataclasses.asdict(config), defaultdict(list)
     for device in devices:
         slices[getattr(device, "slice_index", 0)].append(device)
     known = math.prod(size for size in sizes.values() if size != -1)
