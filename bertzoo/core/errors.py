@@ -75,10 +75,6 @@ class OutOfMemory(UserError):
         there = f"{available / 1e9:,.1f} GB{where and f' {where}'}"
         super().__init__(f"{step} needs {need} on each device, which has {there}. {advice or 'Use a smaller batch.'}")
 
-    def of_step(self, step: str, advice: str) -> "OutOfMemory":
-        """Return the error with a message that names `step` and ends with `advice`."""
-        return OutOfMemory(self.needed, self.available, self.where, step, advice)
-
 
 class SaveError(CheckpointError):
     """A checkpoint that could not be written; the message names the last good checkpoint (exit code 1)."""

@@ -70,7 +70,8 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
         yield
     except OutOfMemory as error:
         share = error.available / error.needed if error.needed else 0.5
-        raise error.of_step(f"the step of stage {stage()}", advice(stage(), share)) from error
+        step, remedy = f"the step of stage {stage()}", advice(stage(), share)
+        raise OutOfMemory(error.needed, error.available, error.where, step, remedy) from error
     except (jax.errors.JaxRuntimeError, MemoryError) as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -155,16 +156,17 @@ def check_memory(built: "Experiment") -> None:
     if ceiling(built, index) <= device.usable:
         return  # without tracing the model, which takes most of the time of starting a small run
     memory = step_memory(built, index)
+    if memory.total <= device.usable:
+        return
+    step, remedy = f"the step of stage {index}", advice(built, index, device.usable / memory.total)
     least = 0.85 if jax.default_backend() == "cpu" else 0.5
-    if max(memory.exact, least * memory.total) <= device.usable < memory.total:
-        _LOG.warning(
-            f"the step of stage {index} needs about {memory.total / 1e9:,.1f} GB of memory on each device, "
-            f"which has {device.usable / 1e9:,.1f} GB: it may not fit. "
-            + advice(built, index, device.usable / memory.total)
-        )
-    elif device.usable < memory.total:
-        error = OutOfMemory(memory.total, device.usable, "free" if device.usable < device.total else "")
-        raise error.of_step(f"the step of stage {index}", advice(built, index, device.usable / memory.total))
+    if max(memory.exact, least * memory.total) > device.usable:
+        where = "free" if device.usable < device.total else ""
+        raise OutOfMemory(memory.total, device.usable, where, step, remedy)
+    _LOG.warning(
+        f"{step} needs about {memory.total / 1e9:,.1f} GB of memory on each device, which has "
+        f"{device.usable / 1e9:,.1f} GB: it may not fit. {remedy}"
+    )
 
 
 def advice(built: "Experiment", index: int, share: float) -> str:
