@@ -88,12 +88,7 @@ def _cross_entropy(p: jax.Array, q: jax.Array) -> jax.Array:
 
 
 PROJECTIONS = "projections"  # key in the student's parameters; dropped when a run is loaded or converted
-DISCREPANCIES = {
-    "feature": feature_map,
-    "mean": mean,
-    "variance": variance,
-    "attention": attention,
-}
+DISCREPANCIES = {"feature": feature_map, "mean": mean, "variance": variance, "attention": attention}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,17 +194,18 @@ class TransferObjective:
     knowledge: Knowledge
     pairs: tuple[tuple[int, int], ...]  # (student's layer, teacher's layer), counted from 1
     masked: bool
-    projection: Dense | None = None  # a learnt map from the student's `width` to the teacher's width
-    # the student's layers for which `projection` has parameters; they may include layers that `pairs` lacks
-    projected: tuple[int, ...] = ()
+    # a learnt map from the student's `width` to the teacher's width, with parameters for every layer of the student
+    projection: Dense | None = None
     width: int = 0
 
     def init(self, key: jax.Array) -> Params:
         params = self.student.init(key)
         if self.projection is None:
             return params
-        state, keys = jnp.zeros((1, self.width)), {layer: jax.random.fold_in(key, layer) for layer in self.projected}
-        maps = {_place(layer): self.projection.init(keys[layer], state)["params"] for layer in self.projected}
+        state, layers = jnp.zeros((1, self.width)), range(1, depth(self.student.model) + 1)
+        maps = {
+            _place(layer): self.projection.init(jax.random.fold_in(key, layer), state)["params"] for layer in layers
+        }
         return {**params, PROJECTIONS: maps}
 
     def weights(self, batch: Batch) -> Sums:

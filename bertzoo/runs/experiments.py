@@ -45,15 +45,7 @@ class RunBatches:
     Raises ConfigError if the tokenizer has more entries than model.vocab_size.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        corpus: Corpus,
-        plans: Path,
-        *,
-        first: int = 0,
-        warned: set[str] | None = None,
-    ):
+    def __init__(self, recipe: Recipe, corpus: Corpus, plans: Path, *, first: int = 0, warned: set[str] | None = None):
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
                 f"the tokenizer of {corpus.address} has {corpus.tokenizer.vocab_size} entries, more than "
@@ -233,7 +225,6 @@ def _transfer_setups(recipe: Transfer) -> Iterator[StageSetup]:
             pairs=tuple((layer, recipe.layer_map[layer]) for layer in layers),
             masked=masked,
             projection=projection,
-            projected=tuple(range(1, count + 1)) if projection else (),
             width=recipe.model.hidden_size,
         )
 
