@@ -27,7 +27,7 @@ import bertzoo
 from bertzoo.core.errors import CheckpointError, SaveError
 from bertzoo.train import contents, optim
 from bertzoo.train import state as states
-from bertzoo.train.checkpoint import Checkpoints, find_checkpoint, restore_params
+from bertzoo.train.checkpoint import Checkpoints, find_checkpoint, restore_params, steps_in
 
 OPTIMIZER = optim.build(optim.AdamW(learning_rate=0.1), 10)
 
@@ -103,7 +103,7 @@ def test_keeps_the_last_and_best_checkpoints_with_their_manifests(tmp_path):
         for step, loss in enumerate([5.0, 1.0, 3.0, None, 2.0, None], start=1):
             checkpoints.save(state_at(step), loss=loss)
         checkpoints.wait()
-        assert checkpoints.steps() == [2, 5, 6]
+        assert steps_in(checkpoints.directory) == [2, 5, 6]
         assert checkpoints.latest() == tmp_path / "6"
     relative = Path(os.path.relpath(tmp_path))
     with Checkpoints(relative, keep_last=2, keep_best=1) as checkpoints:
@@ -302,7 +302,7 @@ def test_a_full_disk_raises_and_keeps_checkpoints(saved: Path, where: str, numbe
                 checkpoints.save(state_at(4))
                 checkpoints.wait()
             assert "xxx" not in str(caught.value)
-        assert checkpoints.steps()[:3] == [1, 2, 3]
+        assert steps_in(checkpoints.directory)[:3] == [1, 2, 3]
         checkpoints.save(state_at(5))
         checkpoints.wait()
         assert toy.same(checkpoints.restore_latest(abstract()), state_at(5))
@@ -316,7 +316,7 @@ def test_a_failed_write_raises_and_keeps_checkpoints(tmp_path):
     assert (first, third) == ("first saved", "third saved")
     assert failure.startswith("CheckpointError: ") and mentions(failure, "checkpoint 2", tmp_path, tmp_path / "1")
     with Checkpoints(tmp_path) as checkpoints:
-        assert checkpoints.steps() == [1, 3]
+        assert steps_in(checkpoints.directory) == [1, 3]
         assert toy.same(checkpoints.restore_latest(jax.eval_shape(lambda: victim.state(0))), victim.state(3))
 
 
