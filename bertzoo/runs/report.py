@@ -3,7 +3,6 @@
 docs/formats.md describes the run directory and `metrics.jsonl`. Losses are in nats, accuracies between 0 and 1.
 """
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -464,7 +463,7 @@ def _read(system: Any, run: str, name: str) -> ListedRun:
     except (UserError, ValueError, OSError):
         return ListedRun(name, "", "damaged", None, None, None, seen)
     ends = [line for line in lines if line.get("event") in _ENDS or line.get("event") == "resumed"]
-    losses = [line for line in lines if line.get("loss") is not None and math.isfinite(line["loss"])]
+    losses = [line for line in lines if line.get("loss") is not None and isfinite(line["loss"])]
     heldout = [line for line in losses if line.get("split") == "heldout"]
     steps = sum(stage["steps"] for stage in table.get("stages", ()))
     return ListedRun(
