@@ -116,8 +116,6 @@ def another_step(checkpoint: Path, step: int) -> DamagedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredArray:
-    """An array on disk."""
-
     shape: tuple[int, ...]
     dtype: str
     split: tuple[str | None, ...]  # mesh axes, such as "data,fsdp", of each dimension but trailing ones without any

@@ -118,7 +118,6 @@ class Job:
         return dataclasses.replace(state, opt_state=opt_state, position=position)
 
     def compute_metrics(self, index: int, step: int, params: Any) -> dict[str, float]:
-        """Return the metrics of an evaluation in stage `index`, after `step`."""
         if self.measure is not None:
             return self.measure(step, params)
         batches = self.heldout(index) if self.heldout else ()

@@ -100,7 +100,6 @@ class StepMemory:
 
     @property
     def exact(self) -> int:
-        """The sum of all fields except `activations`."""
         return self.total - self.activations
 
     @property

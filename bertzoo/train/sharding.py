@@ -189,8 +189,6 @@ def as_used(params: Any, places: Any) -> Any:
 
     Each device thus sums and updates only its own part, as in ZeRO's second stage (Rajbhandari et al. 2020, §5).
 
-    places: the sharding of each parameter.
-
     XLA would otherwise split the inputs of some products instead and move activations between devices. If all mesh axes
     have several devices and a batch has fewer tokens than a parameter has rows, the gradients would also be wrong
     without any error, as tokens return in another order (jax 0.10.2, tests/runs/test_devices.py).
