@@ -50,15 +50,11 @@ class HeadConfig:
     # tokens, so that no file can take a text
     probabilities: str = ""
     shortest: int = 0  # fewest tokens of a row in a file of variable length
+    answer_options: ClassVar[dict[str, Any]] = {}  # fields of `tasks.squad_tasks.SquadOptions` that the head decides
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a field with a wrong value; by default, for a number outside of its range."""
         check_sizes(self)
-
-    @property
-    def answer_options(self) -> dict[str, Any]:
-        """Fields of `tasks.squad_tasks.SquadOptions` that the head decides."""
-        return {}
 
     def objective(self, module: Any, **options: Any) -> Any:
         """Return the objective with which the head is fine-tuned; options: its fields, such as `reduction`."""

@@ -1,7 +1,7 @@
 """DistilBERT (Sanh et al. 2019), https://arxiv.org/abs/1910.01108: BERT without token types and without a pooler."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bertzoo.models.compute import Activation
 from bertzoo.models.parts import ModelConfig
@@ -10,6 +10,8 @@ from bertzoo.models.parts import ModelConfig
 @dataclass(frozen=True, kw_only=True)
 class DistilBert(ModelConfig):
     """Sizes of DistilBERT; the defaults are the released model's, 6 layers of width 768 (§3)."""
+
+    token_types: ClassVar[int] = 0  # only [SEP] marks where the second segment begins
 
     kind: Literal["distilbert"] = "distilbert"
     vocab_size: int = 30522
@@ -23,8 +25,3 @@ class DistilBert(ModelConfig):
     attention_dropout: float = 0.1
     initializer_range: float = 0.02
     norm_epsilon: float = 1e-12
-
-    @property
-    def token_types(self) -> int:
-        """Always 0: only [SEP] marks where the second segment begins."""
-        return 0

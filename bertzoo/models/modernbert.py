@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024), https://arxiv.org/abs/2412.13663; Ettin (Weller et al. 2025) has smaller ones."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 
@@ -32,6 +32,8 @@ class ModernBert(ModelConfig):
     `feed_forward_groups` (SqueezeBERT), `bottleneck_size` (MobileBERT) and a list as `feed_forward_size` (schuBERT).
     Convolution heads see as many tokens in every layer. Only grouped convolutions have biases.
     """
+
+    token_types: ClassVar[int] = 0  # only [SEP] marks where the second segment begins
 
     kind: Literal["modernbert"] = "modernbert"
     vocab_size: int = 50368
@@ -79,11 +81,6 @@ class ModernBert(ModelConfig):
     def padding_seen(self) -> int:
         """Number of padding tokens that affect a row's last token through all convolutions."""
         return self.layers * getattr(self.attention, "padding_seen", 0)
-
-    @property
-    def token_types(self) -> int:
-        """Always 0: only [SEP] marks where the second segment begins."""
-        return 0
 
     @property
     def head_activation(self) -> str:

@@ -75,15 +75,11 @@ class ModelConfig:
 
     has_pooler: ClassVar[bool] = False  # whether `ModelConfig.backbone` adds a dense layer and tanh on the first token
     padding_seen: ClassVar[int] = 0  # how many of the padding tokens after a row affect its last token
+    head_activation: ClassVar[str] = "none"  # activation of the hidden layer that a head usually has, or "none"
 
     def __post_init__(self):
         check_sizes(self)
         check_divides("hidden_size", self.hidden_size, heads=self.heads)
-
-    @property
-    def head_activation(self) -> str:
-        """Activation of the hidden layer that heads of this kind of model usually have, or "none"."""
-        return "none"
 
     def backbone(self, compute: Compute) -> Backbone:
         """Build the modules without heads, by the methods `embedding`, `projection` and `encoder_layers`."""
@@ -286,10 +282,7 @@ class OnBackbone(nn.Module):
     encoder: nn.Module
     pooler: nn.Module | None
 
-    @property
-    def reads_first(self) -> bool:
-        """Whether the head reads only the pooled first token, so that the last layer may compute it alone."""
-        return False
+    reads_first: ClassVar[bool] = False  # whether the head reads only the pooled first token
 
     def encode(
         self,

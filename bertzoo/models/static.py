@@ -6,7 +6,7 @@ The idea of model2vec (https://github.com/MinishLab/model2vec): the words' vecto
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from flax.linen import initializers
 
@@ -19,6 +19,9 @@ from bertzoo.nn import Dropout, Embedding, NoNorm
 class Static(ModelConfig):
     """Sizes of a table of word vectors, without layers. Its vectors of positions are zeros that training may change."""
 
+    layers: ClassVar[int] = 0
+    token_types: ClassVar[int] = 0  # the words of both texts of a pair count alike
+
     kind: Literal["static"] = "static"
     vocab_size: int = 30522
     hidden_size: int = 256
@@ -30,16 +33,6 @@ class Static(ModelConfig):
 
     def __post_init__(self):
         check_sizes(self)
-
-    @property
-    def layers(self) -> int:
-        """Always 0."""
-        return 0
-
-    @property
-    def token_types(self) -> int:
-        """Always 0: the words of both texts of a pair count alike."""
-        return 0
 
     def embedding(self, make: LayerFactory) -> Embedding:
         """Build the embedding of words, whose scales are 1 at first."""
