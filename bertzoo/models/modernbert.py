@@ -91,13 +91,7 @@ class ModernBert(ModelConfig):
 
     def embedding(self, make: LayerFactory) -> Embedding:
         """Build the embedding without positions."""
-        return Embedding(
-            word=make.table(self.vocab_size, self.hidden_size, "vocab"),
-            position=None,
-            token_type=None,
-            norm=make.norm("embed"),
-            dropout=Dropout(self.dropout),
-        )
+        return super().embedding(make).clone(position=None)
 
     def layer(self, make: LayerFactory, number: int, size: int) -> PreNormLayer:
         """Build a layer with norms before its parts; the last one ends with the final norm."""

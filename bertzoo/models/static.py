@@ -12,7 +12,7 @@ from flax.linen import initializers
 
 from bertzoo.models.compute import Activation
 from bertzoo.models.parts import LayerFactory, ModelConfig, check_sizes
-from bertzoo.nn import Dropout, Embedding, NoNorm
+from bertzoo.nn import Embedding, NoNorm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,9 @@ class Static(ModelConfig):
 
     def embedding(self, make: LayerFactory) -> Embedding:
         """Build the embedding of words, whose scales are 1 at first."""
-        positions = make.table(self.max_positions, self.hidden_size, "position")
-        return Embedding(
-            word=make.table(self.vocab_size, self.hidden_size, "vocab"),
-            position=positions.clone(init=initializers.zeros),
-            token_type=None,
-            norm=NoNorm(axis="embed", dtype=make.compute.jax_dtype),
-            dropout=Dropout(self.dropout),
-        )
+        positions = make.table(self.max_positions, self.hidden_size, "position").clone(init=initializers.zeros)
+        norm = NoNorm(axis="embed", dtype=make.compute.jax_dtype)
+        return super().embedding(make).clone(position=positions, norm=norm)
 
     def encoder_layers(self, make: LayerFactory) -> tuple[()]:
         return ()
