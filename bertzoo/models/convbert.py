@@ -31,9 +31,8 @@ class ConvBert(ModelConfig):
     kernel_size: int = MixedHeads.kernel_size  # tokens that a kernel covers
     # zero the padding before every convolution, so that it cannot leak into tokens; the released models do not
     mask_padding: bool = MixedHeads.mask_padding
-    feed_forward_size: FeedForwardSize = (
-        1024  # width inside the feed-forward; one for all layers, or a list with one per layer
-    )
+    # width inside the feed-forward; one for all layers, or a list with one per layer
+    feed_forward_size: FeedForwardSize = 1024
     feed_forward_groups: int = 1  # groups of the feed-forward's two maps
     max_positions: int = 512
     token_types: int = 2

@@ -38,9 +38,8 @@ class MobileBert(ModelConfig):
     bottleneck_size: int | None = 128
     layers: int = 24
     heads: int = 4
-    feed_forward_size: FeedForwardSize = (
-        512  # width inside the feed-forward; one for all layers, or a list with one per layer
-    )
+    # width inside the feed-forward; one for all layers, or a list with one per layer
+    feed_forward_size: FeedForwardSize = 512
     feed_forwards: int = 4  # number of consecutive feed-forwards in a layer
     feed_forward_groups: int = 1  # groups of the feed-forwards' maps; 1 in the released model
     # the attention inside the bottleneck; dense in the released model

@@ -20,9 +20,8 @@ class SqueezeBert(ModelConfig):
     hidden_size: int = 768
     layers: int = 12
     heads: int = 12
-    feed_forward_size: FeedForwardSize = (
-        3072  # width inside the feed-forward; one for all layers, or a list with one per layer
-    )
+    # width inside the feed-forward; one for all layers, or a list with one per layer
+    feed_forward_size: FeedForwardSize = 3072
     query_groups: int = GroupedHeads.query_groups  # groups of the query map
     key_groups: int = GroupedHeads.key_groups  # groups of the key map
     value_groups: int = GroupedHeads.value_groups  # groups of the value map
