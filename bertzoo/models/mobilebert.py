@@ -14,7 +14,6 @@ from bertzoo.nn import (
     BottleneckLayer,
     Dropout,
     Embedding,
-    Layer,
     LayerNorm,
     MaskedHead,
     NoNorm,
@@ -128,13 +127,7 @@ class MobileBert(ModelConfig):
         feed_forwards = tuple(make.feed_forward(width, size, self.activation, groups) for _ in repeat)
         norms = tuple(self._norm(make) for _ in repeat)
         if self.bottleneck_size is None:
-            return make.recomputed(Layer)(
-                attention=attention,
-                attention_norm=self._norm(make),
-                feed_forward=feed_forwards[0],
-                feed_forward_norm=norms[0],
-                dropout=Dropout(self.dropout),
-            )
+            return make.layer(attention, feed_forwards[0], self.dropout, lambda: self._norm(make))
 
         def narrow(kind: type) -> nn.Module:
             return kind(dense=make.dense(width, "model", "bottleneck"), norm=self._norm(make))

@@ -27,7 +27,6 @@ from bertzoo.nn import (
     Table,
     TruncatedNormal,
     glorot_uniform,
-    pool,
 )
 from bertzoo.nn.positions import masked_states, tokens_read
 
@@ -87,7 +86,7 @@ class ModelConfig:
         return Backbone(
             embedding=self.embedding(make),
             encoder=Encoder(projection=self.projection(make), layers=self.encoder_layers(make)),
-            pooler=make.pooler(self.hidden_size) if self.has_pooler else None,
+            pooler=make.dense(self.hidden_size, "model", "pooled") if self.has_pooler else None,
         )
 
     def factory(self, compute: Compute) -> "LayerFactory":
@@ -186,13 +185,16 @@ class LayerFactory(NamedTuple):
         # Argument 3 of __call__ (self, x, mask, train) is a Python bool.
         return nn.remat(layer, static_argnums=(3,)) if self.compute.remat else layer
 
-    def layer(self, attention: nn.Module, feed_forward: nn.Module, dropout: float) -> Layer:
-        """Build a post-norm layer."""
+    def layer(
+        self, attention: nn.Module, feed_forward: nn.Module, dropout: float, norm: Callable[[], nn.Module] | None = None
+    ) -> Layer:
+        """Build a post-norm layer. norm: builds each of its two norms, by default the method `norm`."""
+        norm = norm or self.norm
         return self.recomputed(Layer)(
             attention=attention,
-            attention_norm=self.norm(),
+            attention_norm=norm(),
             feed_forward=feed_forward,
-            feed_forward_norm=self.norm(),
+            feed_forward_norm=norm(),
             dropout=Dropout(dropout),
         )
 
@@ -210,9 +212,6 @@ class LayerFactory(NamedTuple):
         Its kernel is initialised Glorot-uniform, as in ELECTRA.
         """
         return None if inputs == width else self.dense(width, "embed", "model", init=glorot_uniform)
-
-    def pooler(self, width: int) -> Dense:
-        return self.dense(width, "model", "pooled")
 
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
@@ -292,14 +291,15 @@ class OnBackbone(nn.Module):
         train: bool,
         positions_BR: jax.Array | None = None,
     ) -> Encoded:
-        """Run embedding, encoder and pooler.
+        """Run embedding, encoder and pooler, a tanh of a dense layer on the first token's state (BERT §3.1).
 
         With `positions_BR`, the first of them that of [CLS], the last hidden state has only these tokens, (B,R,D).
         """
         x_BLE = self.embedding(input_ids, token_type_ids, attention_mask, train)
         hidden_states, attentions = self.encoder(x_BLE, attention_mask, train, positions_BR)
-        last_BLD = hidden_states[-1]
-        pooled_BD = last_BLD[:, 0] if self.pooler is None else pool(self.pooler, last_BLD)
+        pooled_BD = hidden_states[-1][:, 0]
+        if self.pooler is not None:
+            pooled_BD = jnp.tanh(self.pooler(pooled_BD))
         return Encoded(hidden_states, attentions, pooled_BD)
 
 
@@ -342,10 +342,8 @@ class Pretraining(OnBackbone):
 
 def pretraining(config: ModelConfig, compute: Compute, sentence: bool) -> Pretraining:
     """Build a model with its masked language model head; `sentence` adds the two-way sentence head."""
-    head = None
-    if sentence:
-        init = TruncatedNormal(config.initializer_range)
-        head = Dense(features=(2,), axes=("pooled", "classes"), kernel_init=init, dtype=jnp.dtype("float32"))
+    make = layer_factory(Compute(dtype="float32"), config.initializer_range, config.norm_epsilon)
+    head = make.dense(2, "pooled", "classes") if sentence else None
     return Pretraining(*config.backbone(compute), masked_head=config.masked_head(compute), sentence_head=head)
 
 

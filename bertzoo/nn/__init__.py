@@ -37,7 +37,7 @@ from bertzoo.nn.encoder import (
     from_bottleneck,
     from_stream,
 )
-from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied, pool
+from bertzoo.nn.heads import ClassificationHead, MaskedHead, ReplacedHead, Untied
 from bertzoo.nn.modern import GatedFeedForward, Linear, PreNormLayer, RotaryAttention, ScaleNorm
 from bertzoo.nn.parameter import TruncatedNormal, glorot_uniform
 from bertzoo.nn.random import Dropout, content_seeds, row_seeds, sample

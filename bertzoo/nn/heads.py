@@ -10,11 +10,6 @@ from bertzoo.nn.parameter import parameter
 from bertzoo.nn.products import batched_product
 
 
-def pool(pooler: nn.Module, hidden_BLD: jax.Array) -> jax.Array:
-    """Return tanh(pooler(h)), where h is the first token's state: (B,L,D) -> (B,D) (BERT §3.1)."""
-    return jnp.tanh(pooler(hidden_BLD[:, 0]))
-
-
 class Untied(nn.Module):
     """Output layer (B,P,I) -> float32 logits (B,P,V), not tied to the word embeddings: kernel (I,V), no bias."""
 
