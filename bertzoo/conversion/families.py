@@ -125,16 +125,11 @@ SQUEEZEBERT = Family(
 )
 
 
-def _unsupported_distilbert(model: DistilBert, key: str) -> str | None:
-    epsilon = model.norm_epsilon
-    return None if epsilon == 1e-12 else f"that class has norm_epsilon = 1e-12, but this model has {epsilon}"
-
-
 DISTILBERT = Family(
     model_type="distilbert",
     config=DistilBert,
     prefix="distilbert.",
-    attributes=(
+    attributes=(  # none for norm_epsilon: the class always has our default
         Attribute("vocab_size", "vocab_size", 30522),
         Attribute("dim", "hidden_size", 768),
         Attribute("n_layers", "layers", 6),
@@ -174,7 +169,6 @@ DISTILBERT = Family(
     fixed={"tie_weights_": True},
     # Sinusoidal positions only initialise the table, which is stored like any other.
     ignored=frozenset({"sinusoidal_pos_embds"}),
-    unsupported=_unsupported_distilbert,
 )
 
 
@@ -252,8 +246,6 @@ def _convolution(ours: str, theirs: str) -> Iterable[TensorRule]:
 
 
 def _unsupported_convbert(model: ConvBert, key: str) -> str | None:
-    if model.convolution != "span":
-        return f"that class has only span-based convolution, but this model has convolution = {model.convolution}"
     heads, channels = max(1, model.heads // model.head_ratio), model.hidden_size // model.heads
     if (size := model.hidden_size // heads // 2) != channels:
         return (
