@@ -131,19 +131,15 @@ class PruneObjective:
     gates: Gates
 
     def init(self, key: jax.Array) -> Any:
-        def boxed(size: int) -> Any:
-            constant = nn.with_logical_partitioning(nn.initializers.constant(self.gates.start), ("pruned",))
-            return constant(key, (size,), jnp.float32)
-
-        return nested({name: boxed(size) for name, size in self.structure.sizes.items()})
+        constant = nn.with_logical_partitioning(nn.initializers.constant(self.gates.start), ("pruned",))
+        return nested({name: constant(key, (size,), jnp.float32) for name, size in self.structure.sizes.items()})
 
     def weights(self, batch: Batch) -> Sums:
         return {**self.objective.weights(batch), "penalty": jnp.sum(batch["row_weight"])}
 
     def __call__(self, params: Any, frozen: Any, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
-        trained, model_key, gate_key = named(params), None, None
-        if key is not None:
-            model_key, gate_key = jax.random.split(key)
+        trained = named(params)
+        model_key, gate_key = (None, None) if key is None else jax.random.split(key)
         vectors = {
             name: self.gates.vector(trained[name], None if gate_key is None else jax.random.fold_in(gate_key, index))
             for index, name in enumerate(self.structure.dimensions)
