@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,7 @@ def read_cuts(run: Path) -> list[Cut]:
 def table(cuts: Sequence[Cut]) -> str:
     """Return a Markdown table of the cost and the sizes (heads, feed-forward, …) that remain after every iteration."""
     letters = [letter for letter in NAMES if any(_sizes(cut["sizes"]["after"], letter) for cut in cuts)]
-
-    def amount(value: float) -> str:
-        return layout.format_amount(value, cuts[0]["cost"]["before"])
-
+    amount = partial(layout.format_amount, whole=cuts[0]["cost"]["before"])
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
     rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
@@ -69,16 +67,12 @@ def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:
     for axes, letter in zip(figure.subplots(len(letters), 1, squeeze=False)[:, 0], letters, strict=True):
         sizes = [_sizes(state, letter) for state in states]
         if letter not in ("h", "e"):  # of the layers
+            last, style = len(sizes) - 1, {"marker": "o", "markersize": 4, "clip_on": False}
             for number, state in enumerate(sizes):
-                ends = number in (0, len(sizes) - 1)
-                label = ("unpruned" if number == 0 else "pruned") if ends else None
-                style = {
-                    "color": report.HELDOUT if number == len(sizes) - 1 else "0.55",
-                    "linewidth": 1.6 if ends else 0.8,
-                }
-                axes.plot(
-                    list(state), list(state.values()), marker="o", markersize=4, clip_on=False, label=label, **style
-                )
+                label = {0: "unpruned", last: "pruned"}.get(number)
+                color = report.HELDOUT if number == last else "0.55"
+                width = 1.6 if label else 0.8
+                axes.plot(list(state), list(state.values()), label=label, color=color, linewidth=width, **style)
             axes.set_xlabel("layer")
         else:
             axes.plot(range(len(sizes)), [state[0] for state in sizes], marker="o", clip_on=False, color=report.HELDOUT)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -402,10 +402,7 @@ def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dic
 def describe(cut: Mapping[str, Any]) -> list[str]:
     """Return console lines that describe a cut, from its `cut_record`."""
     unit, cost = cut["unit"], cut["cost"]
-
-    def amount(value: float) -> str:
-        return format_amount(value, cost["before"])
-
+    amount = partial(format_amount, whole=cost["before"])
     lines = [
         f"iteration {cut['iteration']} of {cut['iterations']}: {amount(cost['before'])} -> {amount(cost['after'])} "
         f"{unit} (this iteration may keep {amount(cut['target'])}, the last one {amount(cut['budget'])})"
