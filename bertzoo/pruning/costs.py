@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import jax
@@ -184,9 +183,6 @@ class Latency(_Budget):
 Target = Parameters | Flops | Latency
 
 
-NO_MULTIPLES: Mapping[str, int] = MappingProxyType({})
-
-
 class Bundle(NamedTuple):
     """Elements that are cut together, each as (name of the dimension, index in it).
 
@@ -202,7 +198,7 @@ def choose(
     scores: Mapping[str, np.ndarray],
     cost: Cost,
     target: float,
-    multiples: Mapping[str, int] = NO_MULTIPLES,
+    multiples: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return {dimension: sorted indices to keep}; the cut takes as few elements as needed, lowest scores first.
 
@@ -215,7 +211,7 @@ def choose(
     ties: dict[str, list[Dimension]] = defaultdict(list)
     for name, dimension in structure.dimensions.items():
         ties[dimension.tie or f"{name} alone"].append(dimension)
-    bundles = [bundle for tied in ties.values() for bundle in _bundles(tied, scores, multiples)]
+    bundles = [bundle for tied in ties.values() for bundle in _bundles(tied, scores, multiples or {})]
     bundles.sort(key=lambda bundle: bundle.score)  # stable
 
     def sizes(removed: int) -> dict[str, int]:
