@@ -150,7 +150,6 @@ class MixedHeads:
         return MixedAttention(**maps_of(attention), convolution=self._convolution(make, split))
 
     def _convolution(self, make: LayerFactory, split: tuple[int, int]) -> nn.Module:
-        before_window = zero_padding if self.mask_padding else keep_padding
         value, second = (make.dense(split, "model", "heads", "head_size") for _ in range(2))
         generator = make.dense((split[0], self.kernel_size), "model", "heads", "window")
         depthwise = Depthwise(
@@ -159,19 +158,14 @@ class MixedHeads:
             kernel_init=TruncatedNormal(1 / self.kernel_size),  # as in ConvBERT's code
             dtype=make.compute.jax_dtype,
         )
+        shared: Any = {"value": value, "before_window": zero_padding if self.mask_padding else keep_padding}
         match self.convolution:
             case "fixed":
-                return FixedConvolution(depthwise=depthwise, value=value, before_window=before_window)
+                return FixedConvolution(depthwise=depthwise, **shared)
             case "dynamic":
-                return DynamicConvolution(
-                    gate=second, kernel_generator=generator, value=value, before_window=before_window
-                )
-        return SpanConvolution(
-            span_key=SpanKey(depthwise=depthwise, pointwise=second),
-            kernel_generator=generator,
-            value=value,
-            before_window=before_window,
-        )
+                return DynamicConvolution(gate=second, kernel_generator=generator, **shared)
+        key = SpanKey(depthwise=depthwise, pointwise=second)
+        return SpanConvolution(span_key=key, kernel_generator=generator, **shared)
 
 
 AttentionKind = DenseHeads | GroupedHeads | MixedHeads
