@@ -28,7 +28,6 @@ from bertzoo.data.tokenizers.wordpiece import LONGEST_WORD, WordPiece, WordPiece
 _LOG = logging.getLogger(__name__)
 WHOLE, VOCABULARY, PIECES = ByteBpeTokenizer.file, "vocab.txt", "spiece.model"
 _BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
-_ALBERT = {**_BERT, "pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "[CLS]", "eos_token": "[SEP]"}
 
 OPTIONS, SPECIALS, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # These classes take all options from tokenizer.json; others read tokenizer_config.json and have the defaults below.
@@ -277,7 +276,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any, beside_fi
             }
         case SentencePieceTokenizer():
             pad, unk = (tokenizer.token(index) for index in (tokenizer.specials.pad, tokenizer.specials.unk))
-            names = _ALBERT | {"pad_token": pad, "unk_token": unk}
+            names = _BERT | {"pad_token": pad, "unk_token": unk, "bos_token": "[CLS]", "eos_token": "[SEP]"}
             library = None
             if not beside_file or is_unigram(tokenizer.contents):
                 library = build_albert_pipeline(tokenizer.contents, config.lowercase, config.strip_accents, names)
