@@ -67,7 +67,6 @@ class ConvBert(ModelConfig):
             ) from error
 
     def layer(self, make: LayerFactory, number: int, size: int) -> Layer:
-        """Build a post-norm layer of mixed attention."""
         return make.layer(
             self._attention.build(make, self.hidden_size, self.heads, self.attention_dropout),
             make.feed_forward(self.hidden_size, size, self.activation, self.feed_forward_groups),

@@ -45,11 +45,9 @@ class SchuBert(ModelConfig):
 
     @property
     def layers(self) -> int:
-        """The number of layers."""
         return len(self.feed_forward_sizes)
 
     def encoder_layers(self, make: LayerFactory) -> tuple[nn.Module, ...]:
-        """Build post-norm layers of different sizes."""
         shapes = zip(self.heads, self.key_sizes, self.value_sizes, self.feed_forward_sizes, strict=True)
         return tuple(
             make.layer(

@@ -59,7 +59,6 @@ class SqueezeBert(ModelConfig):
         )
 
     def layer(self, make: LayerFactory, number: int, size: int) -> Layer:
-        """Build a post-norm layer of grouped convolutions."""
         feed_forward = FeedForward(
             intermediate=make.grouped(size, self.intermediate_groups),
             output=make.grouped(self.hidden_size, self.output_groups),

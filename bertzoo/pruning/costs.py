@@ -303,7 +303,6 @@ def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples:
     bundles, least = [], -math.inf
     for start, end in itertools.pairwise(edges):
         elements = [element for row in ordered for element in row[start:end]]
-        # Rounding must not give a bundle of larger elements a smaller mean than the bundle before.
         least = max(least, float(np.mean([score for *_, score in elements])))
         bundles.append(Bundle(least, tuple((name, index) for name, index, _ in elements)))
     return bundles
