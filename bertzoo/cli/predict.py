@@ -122,7 +122,7 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     if suffix == ".tsv" and model.kind == "multi_task":
         raise UserError(f"--output={options.output}: {options.path} has several predictions for a text. Use .jsonl.")
     if options.task:
-        model = model.for_task(model.task(options.task, options.data_dir or ""))
+        model = model.task(options.task, options.data_dir or "").adapt(model)
     texts = _read_texts(options, model, questions)
     unit = "questions" if questions else "texts"
     if not texts:

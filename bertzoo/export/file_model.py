@@ -129,7 +129,7 @@ def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller
     task = GLUE.get(model.task_name)
     # The file has class names for apps; predictions have GLUE's labels, like the model's.
     named = task is not None and task.class_names == model.labels
-    return model.for_task(model.task()) if named else model
+    return model.task().adapt(model) if named else model
 
 
 def _masked_logits(run: RowRunner, pad: int, row: Inputs) -> np.ndarray:

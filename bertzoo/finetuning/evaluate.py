@@ -101,10 +101,6 @@ class TaskModel(SavedModel):
             self.check_columns()
         return self.task_class.named(self, name, data_dir)
 
-    def for_task(self, task: TaskKind) -> Self:
-        """Return a copy with outputs in the order of the task's labels; raises ConfigError if the labels differ."""
-        return task.adapt(self)
-
     def fit(self, longest: int) -> Self:
         """Return a copy with rows of at most `longest` tokens; raises UserError if the task has no room there."""
         recipe = self.task_class.fit(self.recipe, longest)
@@ -188,7 +184,7 @@ def evaluate_split(
     directory = data_dir or model.recipe.data_dir
     scored = model.task(task, data_dir)
     check_files(model, directory, split, scored.name)
-    model = model.for_task(scored)
+    model = scored.adapt(model)
     splits: dict[str, Split] = {}
     skipped: dict[str, dict[str, int]] = {}
     for part in scored.parts(split):
@@ -285,7 +281,7 @@ def predict_test_sets(
             )
         if name in models:
             raise UserError(f"{path} and {models[name].path} are both fine-tuned on {name}. Leave one model out.")
-        models[name] = model.for_task(model.task(name))
+        models[name] = model.task(name).adapt(model)
     if "wnli" in models and wnli == "majority":
         _LOG.info(
             f"{models.pop('wnli').path} is left out: WNLI gets its most common label. --wnli=predicted uses the model."

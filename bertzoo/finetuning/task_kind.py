@@ -247,7 +247,7 @@ class TaskKind(ABC):
         """Return the config for rows of at most `longest` tokens; raises UserError if they have no room."""
         return recipe
 
-    def adapt(self, model: "TaskModel") -> Any:
+    def adapt(self, model: "TaskModel") -> "TaskModel":
         """Return the model with its outputs in the task's order; raises ConfigError if it has others."""
         return model
 

@@ -87,7 +87,7 @@ def test_every_test_set_is_predicted_by_the_model_of_its_task(models, glue, tmp_
 
 def test_the_folder_of_the_command_replaces_that_of_the_run(monkeypatch):
     model, read = SimpleNamespace(task_name="cola", recipe=SimpleNamespace(data_dir="of the run")), []
-    model.task_class, model.task, model.for_task = LabelTask, lambda name: None, lambda task: model
+    model.task_class, model.task = LabelTask, lambda name: SimpleNamespace(adapt=lambda model: model)
     monkeypatch.setattr(evaluate, "load_task_model", lambda path: model)
     monkeypatch.setattr(evaluate, "_tests", lambda task, directory: read.append(directory) or {})
     monkeypatch.setattr(submission, "FILES", {"cola": ("CoLA.tsv", 0)})

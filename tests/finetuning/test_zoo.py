@@ -106,7 +106,7 @@ def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict
     logits, record = labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh)
     # In the order of the examples and of the task's labels, which is not that of its head.
     model = load_task_model(tmp_path / "teacher")
-    told = model.for_task(model.task("mrpc")).predict(examples).probabilities
+    told = model.task("mrpc").adapt(model).predict(examples).probabilities
     np.testing.assert_allclose(labels.softmax(logits), told, atol=1e-6)
     assert np.ptp(told[:, 0]) > 1e-3 and record["path"] == str(tmp_path / "teacher")
     turned = load_task_model(tmp_path / "teacher").predict(examples).probabilities
@@ -124,7 +124,7 @@ def test_every_row_has_the_teachers_logits(logged, folder: Path, data: Path, tmp
     assert "--teacher" in line
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
     model = load_task_model(tmp_path / "teacher")
-    told = model.for_task(model.task("mrpc")).predict(examples).probabilities
+    told = model.task("mrpc").adapt(model).predict(examples).probabilities
     rows = encode(examples, begun.tokenizer, made.max_length, "classification")
     ids = [tuple(rows.ids[start : start + length]) for start, length in zip(rows.starts, rows.lengths, strict=True)]
     expected, seen = dict(zip(ids, told, strict=True)), 0

@@ -76,7 +76,7 @@ def build_quiz(source: Path, pretrained: Pretrained, longest: int, examples: int
 
 def _draw(model: TaskModel, pretrained: Pretrained, longest: int, most: int) -> Quiz:
     task = model.task()
-    model, labels = model.for_task(task).fit(longest), pretrained.head.labels
+    model, labels = task.adapt(model).fit(longest), pretrained.head.labels
     if labels and label_order(labels, task.task, str(model.path)) not in (None, [*range(len(labels))]):
         raise UserError(
             f"{task.name} has the labels {', '.join(task.task.labels)}, but the model has them in the order "
