@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from bertzoo.core.errors import UserError
+from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.paths import on_disk
 from bertzoo.finetuning.embed import EmbeddingModel
 from bertzoo.finetuning.embedding import EmbeddingTask
@@ -97,8 +97,10 @@ class TaskModel(SavedModel):
     def task(self, name: str = "", data_dir: str = "") -> TaskKind:
         """Return the task `name`, or the model's own if empty, as TaskKind.named does."""
         name = name or self.task_name
-        if name == "own":
-            self.check_columns()
+        if name == "own" and self.recipe.task != "own" and "own" not in self.pretrained.source:
+            raise ConfigError(
+                f"{self.path} does not record the columns of the task `own`. Name a run of that task or another --task."
+            )
         return self.task_class.named(self, name, data_dir)
 
     def fit(self, longest: int) -> Self:

@@ -71,13 +71,6 @@ class SavedModel:
         """Whether the model's task is known; for the task `own`, whether a run's config names the task's files."""
         return bool(self.task_name) and (self.task_name != "own" or self.recipe.task == "own")
 
-    def check_columns(self) -> None:
-        """Raise ConfigError if neither the run's config nor the model records the columns of the task `own`."""
-        if self.recipe.task != "own" and "own" not in self.pretrained.source:
-            raise ConfigError(
-                f"{self.path} does not record the columns of the task `own`. Name a run of that task or another --task."
-            )
-
     @property
     def padding(self) -> int:
         """Number of padding tokens after a row that affect the model's outputs."""
