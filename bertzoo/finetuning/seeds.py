@@ -163,11 +163,7 @@ class Seed:
                     loop.Job(
                         experiment=job.experiment,
                         config=loop.RunSettings(
-                            log_every=recipe.log_every,
-                            evaluate_every=self._epoch,
-                            save_every=self._epoch,
-                            keep_last=1,
-                            keep_best=0,
+                            log_every=recipe.log_every, evaluate_every=self._epoch, save_every=self._epoch
                         ),
                         seed=self.seed,
                         batches=lambda _, row: job.batches(self.seed, row),
