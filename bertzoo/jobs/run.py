@@ -426,7 +426,8 @@ def _run_group(
         if not job.is_point:
             _LOG.info(f"{job.name}: bertzoo {job.verb}; its output goes to {record.log(job)}")
         if not job.form.resumes:
-            _remove(record, job)
+            for path in map(Path, record.files(job)):  # partial if the job was killed
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     side = len(group) > 1 or any(job.is_point for job in group)
     environments, memory = execution.environments if side else [{}], {}
     if execution.srun is None:
@@ -434,15 +435,6 @@ def _run_group(
     local.run_processes(group, environments, start, ended, memory, None if execution.srun else execution.cores)
     if any(record.states.get(job.name, ("",))[0] == "stopped" for job in group):
         raise KeyboardInterrupt
-
-
-def _remove(record: JobRecord, job: CommandJob) -> None:
-    """Remove a job's output, which may be partial if the job was killed."""
-    for path in map(Path, record.files(job)):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 QUEUED = 32  # jobs in the queue at once, unless --processes says otherwise
