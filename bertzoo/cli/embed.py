@@ -130,11 +130,9 @@ def main(options: EmbedFlags) -> int:
         unit = unit_vectors(np.concatenate(parts))
         for row in unit @ unit.T:
             print("  ".join(f"{value:6.3f}" for value in row))
-        return 0
-    if not options.output:
-        return 0
-    vectors = np.concatenate(parts)
-    with replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
-        np.save(file, vectors)
-    say(f"Wrote {options.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
+    elif options.output:
+        vectors = np.concatenate(parts)
+        with replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
+            np.save(file, vectors)
+        say(f"Wrote {options.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
     return 0
