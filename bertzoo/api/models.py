@@ -296,7 +296,6 @@ def convert(options: ConvertOptions) -> dict[str, Any] | None:
 
 
 def run_conversion(options: ConvertOptions) -> "Converted":
-    """Convert a model."""
     from bertzoo.benchmarking.interleave import memory_of_file
     from bertzoo.export.convert import convert
 
@@ -316,7 +315,6 @@ def plan(options: PlanOptions) -> "RunPlan":
 
 
 def plan_run(options: PlanOptions) -> "RunPlan":
-    """Estimate a run."""
     from bertzoo.planning import estimate
     from bertzoo.pruning.settings import Prune
     from bertzoo.runs.configs import Pretrain, Transfer
@@ -354,7 +352,6 @@ def benchmark(options: BenchmarkOptions) -> "BenchmarkResult":
 
 
 def run_benchmark(options: BenchmarkOptions) -> "BenchmarkResult":
-    """Measure models."""
     from bertzoo.benchmarking.benchmark import benchmark
 
     if isinstance(options.models, str | Path):

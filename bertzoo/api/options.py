@@ -98,8 +98,6 @@ class RunnableOptions:
 
 @dataclass(frozen=True)
 class EvaluateOptions(RunnableOptions):
-    """The model to measure, and on what."""
-
     path: Location = option("a run, a model directory or an exported file", metavar="MODEL")
     _: KW_ONLY
     checkpoint: Checkpoint | None = checkpoint_field(PRETRAINED)
@@ -126,8 +124,6 @@ class EvaluateOptions(RunnableOptions):
 
 @dataclass(frozen=True)
 class PredictOptions(RunnableOptions):
-    """The model that predicts, and the texts: texts, or pairs of texts for a task on pairs."""
-
     path: Location = option("a run, a model directory or an exported file", metavar="MODEL")
     texts: Sequence[str] | Sequence[tuple[str, str]] = option(
         "the texts, or pairs of texts for a task on pairs; for question answering, a pair is (question, context)",
@@ -149,8 +145,6 @@ class PredictOptions(RunnableOptions):
 
 @dataclass(frozen=True)
 class ConvertOptions(ExportOptions):
-    """The model to convert, and how."""
-
     source: Location = option("the model; its format is detected", metavar="SRC", check=_check_model)
     destination: Location = option(
         "the new directory or file",
@@ -162,8 +156,6 @@ class ConvertOptions(ExportOptions):
 
 @dataclass(frozen=True)
 class BenchmarkOptions(BenchmarkSettings):
-    """The models to measure, and how."""
-
     models: Sequence[Location] = option("the models to measure", metavar="MODEL", repeat=True)
     _: KW_ONLY
     overrides: Overrides | None = None
@@ -177,8 +169,6 @@ class BenchmarkOptions(BenchmarkSettings):
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The run to plan, and its slice."""
-
     config: Config = config_field()
     _: KW_ONLY
     topology: str = _planning("the TPU slice, such as v5e:16x16 or v6e-8; two: 2xv5e:16x16", metavar="SLICE")
@@ -209,8 +199,6 @@ def _check_corpus(what: str, name: Location) -> Location:
 
 @dataclass(frozen=True)
 class TokenizeOptions:
-    """The text to tokenise, and the corpus."""
-
     source: Location = option("the text to tokenise", metavar="SRC")
     destination: Location = option(
         "the directory or URL of the corpus, new or unfinished",
@@ -240,8 +228,6 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainOptions(RunOptions):
-    """A pretraining run."""
-
     from_model: Location | None = model_field(
         "--from", f"start from {_MODEL}; a resumed run does not read MODEL again (default: random parameters)"
     )
@@ -249,8 +235,6 @@ class PretrainOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOptions(RunOptions):
-    """A pruning run."""
-
     from_model: Location | None = model_field(
         "--from",
         f"the model that [model] describes, with the heads of [objective]: {_MODEL} (default: what the resumed run "
@@ -260,8 +244,6 @@ class PruneOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferOptions(RunOptions):
-    """A student's run."""
-
     teacher: Location | None = model_field(
         "--teacher", f"the teacher: {_MODEL} (default: the recorded teacher of a resumed run, unless it is a URL)"
     )
@@ -269,8 +251,6 @@ class TransferOptions(RunOptions):
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """A fine-tuning run."""
-
     config: Config = config_field("finetune")
     _: KW_ONLY
     run_dir: Location = option("the run's directory", group="output", metavar="RUN")

@@ -48,7 +48,6 @@ class BenchmarkFlags(BenchmarkOptions):
 
 
 def main(options: BenchmarkFlags) -> int:
-    """Measure the models and print the results, or write a latency table."""
     if options.table is not None:
         check_file(options.table, f"--table={options.table}")
         return _table(options, options.table)

@@ -32,7 +32,6 @@ class ConfigFlags:
 
 
 def main(options: ConfigFlags) -> int:
-    """Print the complete config."""
     if options.config[0] in VERBS:
         command = cli.parse([*options.config, *(f"--{key}={value}" for key, value in options.overrides)])[1]
         if command is None:

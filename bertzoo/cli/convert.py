@@ -20,7 +20,6 @@ from bertzoo.api.options import ConvertOptions
 
 
 def main(options: ConvertOptions) -> int:
-    """Convert the model; print a summary and, for a file, its errors and scores."""
     from bertzoo.api.models import run_conversion
 
     model, description, written = run_conversion(options)

@@ -87,7 +87,6 @@ def embedding_options(options: TextFlags, model: Any, *usual: str) -> dict[str, 
 
 
 def main(options: EmbedFlags) -> int:
-    """Write or print the vectors."""
     import numpy as np
 
     from bertzoo.export.file_model import open_embedding_model

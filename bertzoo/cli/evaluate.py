@@ -46,7 +46,6 @@ class EvaluateFlags(EvaluateOptions):
 
 
 def main(options: EvaluateFlags) -> int:
-    """Evaluate the model and print its metrics."""
     from bertzoo.api.models import measure
     from bertzoo.export.file_model import is_pretraining
     from bertzoo.train.step import keep_programs

@@ -67,7 +67,6 @@ def check_models(options: FinetuneFlags, recipe: "Finetune", seen: set[Any]) -> 
 
 
 def main(options: FinetuneFlags) -> int:
-    """Train all seeds and print their results."""
     from bertzoo.finetuning import run
 
     results = run.train(recipe_of(options), str(options.run_dir), options.from_model, options.teacher)

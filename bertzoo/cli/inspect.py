@@ -53,7 +53,6 @@ class InspectFlags:
 
 
 def main(options: InspectFlags) -> int:
-    """Draw the attention maps and, with a teacher, print how the student's maps differ from the teacher's."""
     _check_options(options)
     with needs_extra(f"--out={options.out}", "plots"):
         import matplotlib  # noqa: F401

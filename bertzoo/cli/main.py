@@ -168,7 +168,6 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, Any]:
 
 
 def verb_parser(name: str, verb: ModuleType) -> Parser:
-    """Return a verb's argument parser."""
     keys = ""
     if hasattr(verb, "config"):
         keys = "--TABLE.KEY=VALUE sets a key of the config. `bertzoo config CONFIG` prints every key and its value."

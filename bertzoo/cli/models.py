@@ -34,7 +34,6 @@ class ModelsFlags:
 
 
 def main(options: ModelsFlags) -> int:
-    """Print a row for each model as soon as it is measured."""
     from bertzoo.core import config as loader
     from bertzoo.core.kinds import config_class, shipped
 

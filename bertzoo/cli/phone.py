@@ -45,7 +45,6 @@ class PhoneFlags:
 
 
 def main(options: PhoneFlags) -> int:
-    """Pack inputs, or compare outputs and print their errors and scores."""
     from bertzoo.export.check import device
     from bertzoo.tasks.metrics import is_threshold
 

@@ -47,7 +47,6 @@ class PipelineFlags(JobFlags):
 
 
 def main(options: PipelineFlags) -> int:
-    """Run every step that is not finished, or print commands or costs."""
     from bertzoo.jobs.pipeline import jobs_of, load_pipeline
     from bertzoo.jobs.record import JobRecord
 

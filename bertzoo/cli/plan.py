@@ -29,7 +29,6 @@ class PlanFlags(PlanOptions):
 
 
 def main(options: PlanFlags) -> int:
-    """Estimate the run and print the plan."""
     import jax
 
     # A plan uses no device of this machine. The environment variable JAX_PLATFORMS would be too late, because looking

@@ -62,7 +62,6 @@ class PredictFlags(PredictOptions):
 
 
 def main(options: PredictFlags) -> int:
-    """Print the most likely tokens of every blank, or a fine-tuned model's predictions."""
     from bertzoo.api.models import open_predictor
     from bertzoo.export.file_model import is_pretraining
     from bertzoo.runs.blanks import BlankFiller

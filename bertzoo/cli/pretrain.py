@@ -29,8 +29,6 @@ class PretrainFlags(ProcessFlags, PretrainOptions):
 
 
 def main(options: PretrainFlags) -> int:
-    """Pretrain to the end, as the only process or one of several."""
-
     def train(recipe: Any, execution: Any) -> str:
         from bertzoo.runs.pretrain import pretrain
 

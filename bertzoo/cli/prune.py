@@ -34,8 +34,6 @@ class PruneFlags(ProcessFlags, PruneOptions):
 
 
 def main(options: PruneFlags) -> int:
-    """Prune to the end, as the only process or one of several."""
-
     def train(recipe: Any, execution: Any) -> str:
         from bertzoo.pruning.layout import format_amount
         from bertzoo.pruning.run import prune

@@ -28,7 +28,6 @@ class PruneVocabularyFlags:
 
 
 def main(options: PruneVocabularyFlags) -> int:
-    """Write the smaller model and print what is left."""
     from bertzoo.core import atomic
     from bertzoo.pruning.vocabulary import prune_vocabulary
     from bertzoo.runs import load_model

@@ -21,7 +21,6 @@ class ReportFlags:
 
 
 def main(options: ReportFlags) -> int:
-    """Write the report and print the run's held-out metrics."""
     from bertzoo.core import kinds
     from bertzoo.runs.run_dir import RunDirectory
 

@@ -25,7 +25,6 @@ class ResumeFlags:
 
 
 def main(options: ResumeFlags) -> int:
-    """Run the command that began the run, with its recorded config."""
     from bertzoo.cli.main import run
     from bertzoo.core.kinds import CONFIG, KINDS, kind_of_run
     from bertzoo.core.paths import run_directory

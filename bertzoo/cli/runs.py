@@ -36,7 +36,6 @@ class RunsFlags:
 
 
 def main(options: RunsFlags) -> int:
-    """Print a line for each run."""
     from bertzoo.core.tables import aligned
     from bertzoo.runs.report import list_runs
     from bertzoo.train.progress import duration

@@ -22,8 +22,6 @@ from bertzoo.core.options import option, reject
 
 @dataclass(frozen=True)
 class SearchAction:
-    """What the command does."""
-
     what: Literal["index", "query"] = option("index: write an index. query: search it")
 
 
@@ -47,7 +45,6 @@ class SearchFlags(TextFlags, SearchAction):
 
 
 def main(options: SearchFlags) -> int:
-    """Write the index, or print the nearest texts of each query."""
     from bertzoo.export.file_model import open_embedding_model
     from bertzoo.finetuning.embed import DOCUMENT, QUERY, build_index, read_index
     from bertzoo.train.step import keep_programs

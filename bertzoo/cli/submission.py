@@ -36,7 +36,6 @@ class SubmissionFlags:
 
 
 def main(options: SubmissionFlags) -> int:
-    """Predict every test set and write the zip."""
     from bertzoo.core.paths import on_disk
     from bertzoo.finetuning.evaluate import predict_test_sets
     from bertzoo.tasks import glue

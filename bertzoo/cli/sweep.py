@@ -86,7 +86,6 @@ def load(options: SweepFlags) -> "tuple[JobList, Chooser | None]":
 
 
 def main(options: SweepFlags) -> int:
-    """Run every unfinished point of the grid, and print the best point of each task."""
     from bertzoo.jobs import progress
     from bertzoo.jobs.record import JobRecord
 

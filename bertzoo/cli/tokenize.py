@@ -28,7 +28,6 @@ _DROPPED = {
 
 
 def config() -> type:
-    """Return CorpusConfig, the class of the config."""
     return CorpusConfig
 
 
@@ -38,7 +37,6 @@ class TokenizeFlags(TokenizeOptions):
 
 
 def main(options: TokenizeFlags) -> int:
-    """Write the corpus and print its counts."""
     from bertzoo.api.training import write_corpus
 
     start = time.monotonic()

@@ -27,8 +27,6 @@ class TransferFlags(ProcessFlags, TransferOptions):
 
 
 def main(options: TransferFlags) -> int:
-    """Train the student to the end, as the only process or one of several."""
-
     def train(recipe: Any, execution: Any) -> str:
         from bertzoo.runs.pretrain import transfer
 

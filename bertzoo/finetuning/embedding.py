@@ -47,8 +47,6 @@ _LOG = logging.getLogger(__name__)
 
 STSB = "stsb"
 _PART = 16_384  # texts whose vectors are computed between two writes
-
-
 _TOP = 10  # results of a search that count for `mrr`
 _QUERIES = 1024  # queries that are compared with all texts at once
 
@@ -86,7 +84,6 @@ class TextSplit(Split):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the examples as the model reads them, in hexadecimal."""
         arrays = [self.index, *([] if self.similarity is None else [self.similarity])]
         return hashlib.sha256(self.rows.digest.encode() + b"".join(array.tobytes() for array in arrays)).hexdigest()
 

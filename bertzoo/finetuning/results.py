@@ -211,7 +211,6 @@ def as_markdown(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
 
 
 def as_json(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
-    """Format rows and notes as JSON."""
     cells = [{name: {**cell._asdict(), "text": cell.text} for name, cell in row.cells.items()} for row in rows]
     documents = [{**row._asdict(), "cells": one} for row, one in zip(rows, cells, strict=True)]
     whole = {"columns": columns(rows), "rows": documents, "notes": list(notes)}
