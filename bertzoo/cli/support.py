@@ -20,7 +20,8 @@ from bertzoo.train import signals
 if TYPE_CHECKING:
     from bertzoo.jobs.job import CommandJob
     from bertzoo.jobs.record import JobRecord
-    from bertzoo.jobs.run import Chooser, PlannedRun
+    from bertzoo.jobs.run import PlannedRun
+    from bertzoo.jobs.search import Chooser
     from bertzoo.runs.training import Options
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from bertzoo.core.options import option
 
 if TYPE_CHECKING:
     from bertzoo.jobs.job import JobList
-    from bertzoo.jobs.run import Chooser
+    from bertzoo.jobs.search import Chooser
 
 PASSES_ON = (
     "Options and keys of `bertzoo finetune`, or of the base config's command. `bertzoo config finetune` prints every "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from subprocess import Popen
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bertzoo.core.errors import ConfigError, Stopped, UserError
 from bertzoo.core.paths import is_url
@@ -28,6 +28,9 @@ from bertzoo.jobs.record import JobRecord, files_in
 from bertzoo.pruning.settings import Prune
 from bertzoo.runs import load_model
 from bertzoo.runs.experiments import build_experiment
+
+if TYPE_CHECKING:
+    from bertzoo.jobs.search import Chooser
 
 _BYTES = 4  # bytes of a parameter
 _PROCESS = 1 << 30  # bytes of a process with JAX and its compiled programs, about
@@ -273,19 +276,6 @@ def _data_key(recipe: Finetune) -> tuple[Any, ...]:  # names the files of a run'
 _LOG = logging.getLogger(__name__)
 
 
-class Chooser(Protocol):
-    """Chooses the points of a sweep by the scores of earlier ones: a `Study` or a `Halving`."""
-
-    @property
-    def total(self) -> int:
-        """Number of jobs, as far as it is known."""
-        ...
-
-    def choose(self, checks: Checks, processes: int) -> list[CommandJob]:
-        """Return the next jobs, and set the record's list to all jobs so far; [] at the end."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """Settings for running jobs.
@@ -308,7 +298,7 @@ def run_jobs(
     jobs: Sequence[CommandJob],
     parse: Parse,
     execution: Execution,
-    chooser: Chooser | None = None,
+    chooser: "Chooser | None" = None,
 ) -> int:
     """Run the unfinished jobs among `jobs` and write the table of progress; return the number of jobs that failed.
 

@@ -361,3 +361,6 @@ class Study:
             checks.recipe(job)  # the score of a training is that of its last step
             study.tell(number, record.scores(job)["score"], skip_if_finished=True)
         return due
+
+
+Chooser = Halving | Study  # chooses the points of a sweep by the scores of earlier ones
