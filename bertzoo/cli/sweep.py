@@ -100,8 +100,9 @@ def main(options: SweepFlags) -> int:
             write.check_packages()
     code = run_list(options, record, points.jobs, chooser=chooser)
     if not options.list and not options.dry_run:
-        for line in progress.sweep_lines(record):
-            print(line)
+        for job in progress.best_points(record):
+            settings, output = job.title.partition(" ")[2], record.places.output(job)
+            print(f"best of {job.task}: {progress.outcome(record, job)} with {settings}, in {output}")
         say(f"all points: {progress.table_file(record)}")
         if options.budget_ms is not None:
             from bertzoo.jobs.search import write_front

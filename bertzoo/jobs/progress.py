@@ -53,14 +53,6 @@ def table_file(record: JobRecord) -> Path:
     return record.path / ("pipeline.md" if record.list.kind == "pipeline" else "sweep.csv")
 
 
-def sweep_lines(record: JobRecord) -> list[str]:
-    """Return a line for the console on the best point of each task; `table_file` has all points."""
-    return [
-        f"best of {job.task}: {outcome(record, job)} with {job.title.partition(' ')[2]}, in {record.places.output(job)}"
-        for job in best_points(record)
-    ]
-
-
 def best_points(record: JobRecord) -> list[CommandJob]:
     """Return the finished point with the best score of each task, the first on a tie.
 
