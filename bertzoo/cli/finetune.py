@@ -34,11 +34,7 @@ class FinetuneFlags(FinetuneOptions):
 
 
 def task_of(options: FinetuneFlags, recipe: "Finetune") -> "TaskKind":
-    """Return the task that the config names.
-
-    Raises ConfigError if the task is unknown, or if an option or a teacher does not apply to the task. Also raises it
-    if alpha is below 1 without --teacher, or alpha is 1 with --teacher.
-    """
+    """Return the task that the config names; raises the errors of `resolve_task` and `check_teacher`."""
     from bertzoo.finetuning.run import check_teacher, resolve_task
 
     task = resolve_task(recipe)
