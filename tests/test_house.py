@@ -55,12 +55,12 @@ ALLOWED = {
     "bertzoo.conversion.modeling_bertzoo": {"torch"},
     "bertzoo.conversion.pytorch": {"torch"},
     "bertzoo.benchmarking.worker": {"torch", "onnxruntime", "executorch", "ai_edge_litert"},
-    "bertzoo.export.litert.write": LITERT,
+    "bertzoo.export.litert.write": LITERT - {"ai_edge_litert"},
     "bertzoo.export.litert.litert_process": {"litert_converter"},
     "bertzoo.export.litert.flatbuffer": {"litert_converter"},
     "bertzoo.export.pytorch.phone_module": {"torch"},
     "bertzoo.export.pytorch.onnx_file": {"torch", "onnx"},
-    "bertzoo.export.runtimes": {"onnxruntime"},
+    "bertzoo.export.runtimes": {"onnxruntime", "ai_edge_litert"},
     "bertzoo.export.pytorch.executorch_process": {"torch", "executorch"},
 }
 

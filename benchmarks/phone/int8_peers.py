@@ -78,11 +78,10 @@ def file_runner(file: Path) -> Callable[[Mapping[str, np.ndarray]], dict[str, np
     if file.suffix == ".onnx":
         run = runtimes.Onnx(file)
         return lambda row: _logits(run({name: row[name] for name in ("input_ids", "attention_mask", "token_type_ids")}))
-    content = file.read_bytes()
-    interpreter = write.Interpreter(content)
-    ((signature, ports),) = flatbuffer.ports(content).items()
+    litert = runtimes.LiteRT(file)
+    ((signature, ports),) = flatbuffer.ports(file.read_bytes()).items()
     kinds = {name: kind for name, kind, _ in ports["inputs"]}
-    return lambda row: _logits(interpreter(signature, {name: row[name].astype(kinds[name]) for name in kinds}))
+    return lambda row: _logits(litert.run(signature, {name: row[name].astype(kinds[name]) for name in kinds}))
 
 
 def _logits(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -19,6 +19,7 @@ import numpy as np
 from bertzoo.core.child import start_python
 from bertzoo.core.documents import parse_json
 from bertzoo.export.failure import REWRITE, ExportFailed, tool_errors
+from bertzoo.export.litert.write import signature
 from bertzoo.runs.runner import Inputs, Runner
 
 EXTENSIONS = "onnxruntime_extensions"
@@ -29,13 +30,28 @@ class LiteRT(Runner):
     """A .tflite file, or its bytes, in LiteRT's interpreter; a row runs in the signature for its length."""
 
     def __init__(self, file: Path | bytes, threads: int = 1):
-        from bertzoo.export.litert import write
+        from ai_edge_litert import interpreter
 
-        self._signature = write.signature
-        self._run = write.Interpreter(file if isinstance(file, bytes) else file.read_bytes(), threads)
+        content = file if isinstance(file, bytes) else file.read_bytes()
+        with tool_errors("LiteRT's interpreter", "the file", REWRITE):
+            self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
+            self._interpreter.allocate_tensors()
+        self._runners: dict[str, Any] = {}
 
     def __call__(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        return self._run(self._signature(inputs["input_ids"].shape[1]), inputs)
+        return self.run(signature(inputs["input_ids"].shape[1]), inputs)
+
+    def run(self, name: str, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Return the outputs by name of the signature `name`."""
+        try:
+            if name not in self._runners:
+                self._runners[name] = self._interpreter.get_signature_runner(name)
+            return {key: np.array(value) for key, value in self._runners[name](**inputs).items()}
+        except (ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise ExportFailed(
+                f"LiteRT's interpreter cannot run the signature {name} of the file. {REWRITE} Reason: {reason[:300]}"
+            ) from error
 
 
 class Onnx(Runner):

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from bertzoo.cli.main import main
-from bertzoo.export.litert import write
+from bertzoo.export.runtimes import LiteRT
 
 
 def on_a_phone(file: Path, packed: Path, given: Path) -> None:
     """Pack inputs, then compute outputs from the packed bytes as benchmark_model does."""
     assert main(["phone", "pack", str(file), str(packed)]) == 0
     given.mkdir()
-    run = write.Interpreter(file.read_bytes())
+    run = LiteRT(file).run
     ports = json.loads(file.with_name(f"{file.name}.json").read_text())["ports"]
     for line in (packed / "rows" / "list").read_text().splitlines():
         number, signature, names, shapes = line.split()

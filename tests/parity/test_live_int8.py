@@ -16,6 +16,7 @@ from bertzoo.export.check import verify
 from bertzoo.export.graph.from_model import build_graph, scale_updates
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import write
+from bertzoo.export.runtimes import LiteRT
 from bertzoo.heads import SequenceClassification
 from bertzoo.models import Bert
 
@@ -41,7 +42,7 @@ def test_a_large_channel_leaves_the_others_their_steps() -> None:
     expected = np.array([logits(model, params, row) for row in rows])
 
     def error(content: bytes) -> float:
-        run = write.Interpreter(content)
+        run = LiteRT(content).run
         return float(np.abs(np.array([run(signature, row)["logits"][0] for row in rows]) - expected).mean())
 
     graph, calibration = build_graph(model, params), {signature: rows}
@@ -58,7 +59,7 @@ def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
     lengths = (LENGTH, 2 * LENGTH)
     rows = {write.signature(length): verify.sample_rows(reference, None, length) for length in lengths}
     graph = scale_updates(build_graph(model, params), itertools.chain(*rows.values()))
-    run = write.Interpreter(write.quantised(write.convert(graph, lengths), "int8-static", rows))
+    run = LiteRT(write.quantised(write.convert(graph, lengths), "int8-static", rows)).run
     for signature, each in rows.items():
         exact = np.array([logits(model, params, row) for row in each])
         grid = (exact.max() - min(exact.min(), 0)) / 255

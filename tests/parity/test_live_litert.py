@@ -37,7 +37,7 @@ def test_every_model_and_head_at_two_lengths(name: str):
     plain, graph = graphs(*CASES[name])
     made = write.convert(graph, LENGTHS)
     measured = verify.verify_outputs(LiteRT(made), plain, None, LENGTHS, "fp32")
-    assert write.Interpreter(made).signatures == ("length_8", "length_11") and len(measured) == 2
+    assert [*LiteRT(made)._interpreter.get_signature_list()] == ["length_8", "length_11"] and len(measured) == 2
     for signature in measured.values():
         for output in signature["outputs"].values():
             assert output["max_error"] <= 1e-5 * output["largest"], signature
@@ -153,7 +153,7 @@ def test_shared_tables_change_no_output(larger: tuple[TrainingGraph, bytes, byte
         repeated = write.quantised(five, "int8-dynamic")
     assert len(shared) <= 0.9 * len(repeated)
     (row, *_) = verify.sample_rows(plain, None, 64)
-    found, expected = (write.Interpreter(content)("length_64", row)["logits"] for content in (shared, repeated))
+    found, expected = (LiteRT(content).run("length_64", row)["logits"] for content in (shared, repeated))
     np.testing.assert_array_equal(found, expected)
 
 
@@ -165,7 +165,7 @@ def test_metadata_moves_weights_into_the_flatbuffer():
     outside = [flatbuffer._outside(ModelT.InitFromObj(Model.GetRootAs(content))) for content in (behind, inside)]
     assert outside[0] and not outside[1]
     (row, *_) = verify.sample_rows(plain, None, 32)
-    before, after = (write.Interpreter(content)("length_32", row)["logits"] for content in (behind, inside))
+    before, after = (LiteRT(content).run("length_32", row)["logits"] for content in (behind, inside))
     np.testing.assert_array_equal(after, before)
 
 
@@ -198,7 +198,7 @@ def test_golden_outputs_of_a_whole_vocabulary_are_its_likeliest():
 def test_ids_outside_the_tables_read_the_nearest_row():
     """`litert-benchmark` fills int32 inputs with -128 to 127."""
     _, graph = graphs(*CASES["bert"])
-    run, size = write.Interpreter(write.convert(graph, (8,))), len(graph.embedding.word)
+    run, size = LiteRT(write.convert(graph, (8,))).run, len(graph.embedding.word)
     outside = {name: np.array([[-128, -1, 0, 1, 2, size - 1, size, 127]], np.int32) for name in graph.inputs}
     inside = outside | {
         name: outside[name].clip(0, len(table) - 1)

@@ -26,6 +26,7 @@ from bertzoo.export.check import golden, verify
 from bertzoo.export.graph.from_model import build_graph
 from bertzoo.export.graph.reference import TrainingGraph, training_graph
 from bertzoo.export.litert import write
+from bertzoo.export.runtimes import LiteRT
 from bertzoo.heads import MaskedLanguageModel, NoHead
 from bertzoo.models import Compute
 from bertzoo.runs import load_model
@@ -61,7 +62,7 @@ def test_the_verb(source: Path, tmp_path, capsys):
     module, params = read.module()
     row = verify.sample_rows(training_graph(read), read.tokenizer, 16)[1]
     assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
-    found = write.Interpreter(file.read_bytes())("length_16", row)["logits"]
+    found = LiteRT(file).run("length_16", row)["logits"]
     expected = module.apply({"params": params}, **row).logits
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
@@ -69,7 +70,7 @@ def test_the_verb(source: Path, tmp_path, capsys):
 def test_the_description_matches_the_file(file: Path):
     """Inputs and outputs in the graph's order, operators, operations; and the card agrees."""
     said = json.loads(file.with_name(f"{file.name}.json").read_text())
-    real = write.Interpreter(file.read_bytes())._interpreter
+    real = LiteRT(file)._interpreter
     for name, ports in said["ports"].items():
         runner = real.get_signature_runner(name)
         for kind, details in (("inputs", runner.get_input_details()), ("outputs", runner.get_output_details())):
@@ -136,7 +137,7 @@ def test_golden_inputs_equal_the_tokenizer_files_output(file: Path):
     folder = file.with_name("model.tflite.files")
     assert {"vocab.txt", "tokenizer.json", "golden.json"} <= {path.name for path in folder.iterdir()}
     library = tokenizers_library.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    run = write.Interpreter(file.read_bytes())
+    run = LiteRT(file).run
     rows = json.loads((folder / "golden.json").read_text())
     assert {row["signature"] for row in rows} == {"length_16", "length_32"}
     assert any(len(row["texts"]) == 2 for row in rows)
@@ -184,7 +185,7 @@ def test_sentence_embeddings(source: Path, tmp_path):
         assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
         plain = TrainingGraph(params=params, model=bare)
         row = verify.sample_rows(plain, read.tokenizer, 16)[2]
-        found = write.Interpreter(file.read_bytes())("length_16", row)["embedding"]
+        found = LiteRT(file).run("length_16", row)["embedding"]
         given = {name: params[name] for name in ("embedding", "encoder", "pooler")}
         output = bare.apply({"params": given}, **row)
         tokens = row["attention_mask"][0] > 0

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false, reportMissingModuleSource=false, reportAttributeAccessIssue=false
-"""Convert a graph to a LiteRT file with a signature for each row length; quantise and run LiteRT files.
+"""Convert a graph to a LiteRT file with a signature for each row length; quantise LiteRT files.
 
-Only this module, litert_process.py and flatbuffer.py import LiteRT's packages.
+Only this module, litert_process.py, flatbuffer.py and runtimes.py import LiteRT's packages.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertzoo.core.child import start_python
-from bertzoo.export.failure import REWRITE, ExportFailed, check_installed, tool_errors
+from bertzoo.export.failure import ExportFailed, check_installed, tool_errors
 from bertzoo.export.litert import flatbuffer
 from bertzoo.export.options import Precision
 
@@ -98,36 +98,6 @@ def _module(structure: Any, arrays: Sequence[np.ndarray], length: int) -> tuple[
     renamed = {name: f"{name}_{length}" for name in defined} | {"main": signature(length)}
     text = re.sub(r"@([\w.$-]+)", lambda match: f"@{renamed.get(match[1], match[1])}", text)
     return signature(length), text, list(inputs), outputs
-
-
-class Interpreter:
-    """LiteRT's interpreter of a file; a call maps a signature's name and inputs by name to outputs by name."""
-
-    def __init__(self, content: bytes, threads: int = 1):
-        from ai_edge_litert import interpreter
-
-        try:
-            self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
-            self._interpreter.allocate_tensors()
-        except (ValueError, RuntimeError) as error:
-            raise ExportFailed(f"LiteRT's interpreter does not take the file. {REWRITE} Reason: {error}") from error
-        self._runners: dict[str, Any] = {}
-
-    @property
-    def signatures(self) -> tuple[str, ...]:
-        """Names of the file's signatures."""
-        return tuple(self._interpreter.get_signature_list())
-
-    def __call__(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        try:
-            if name not in self._runners:
-                self._runners[name] = self._interpreter.get_signature_runner(name)
-            return {key: np.array(value) for key, value in self._runners[name](**inputs).items()}
-        except (ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ExportFailed(
-                f"LiteRT's interpreter cannot run the signature {name} of the file. {REWRITE} Reason: {reason[:300]}"
-            ) from error
 
 
 BLOCK = 32  # weights that share a scale in int4-dynamic
