@@ -142,13 +142,11 @@ def _ranges(content: bytes, recipe: Any, calibration: Calibration) -> Any:
     `Quantizer.calibrate` averages over rows instead, which clips the values of half the rows.
     """
     from litert_quantizer import calibrator, recipe_manager
-
-    def widened(ends: Any, row: Any) -> Any:
-        return {"min": np.minimum(ends["min"], row["min"]), "max": np.maximum(ends["max"], row["max"])} if ends else row
+    from litert_quantizer.utils.qsv_utils import min_max_update
 
     manager = recipe_manager.RecipeManager()
     manager.load_quantization_recipe(recipe)
-    measured = calibrator.Calibrator(content, qsv_update_func=widened)
+    measured = calibrator.Calibrator(content, qsv_update_func=min_max_update)
     rows: Any = dict(calibration)
     measured.calibrate(rows, manager)
     return measured.get_model_qsvs()
@@ -173,15 +171,7 @@ def _recipe(precision: Precision, content: bytes) -> Any:
         manager.add_static_config(".*", dense, activation_num_bits=8, weight_num_bits=8)
         manager.add_dynamic_config(".*", table, num_bits=8)
         return manager.get_quantization_recipe()
-    weights = qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT)
-    casting = qtyping.OpQuantizationConfig(
-        weight_tensor_config=weights, compute_precision=qtyping.ComputePrecision.FLOAT, explicit_dequantize=True
-    )
     for operation in ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "EMBEDDING_LOOKUP"):
-        manager.add_quantization_config(
-            regex=".*",
-            operation_name=qtyping.TFLOperationName(operation),
-            op_config=casting,
-            algorithm_key=AlgorithmName.FLOAT_CASTING,
-        )
+        name = qtyping.TFLOperationName(operation)
+        manager.add_weight_only_config(".*", name, num_bits=16, algorithm_key=AlgorithmName.FLOAT_CASTING)
     return manager.get_quantization_recipe()
