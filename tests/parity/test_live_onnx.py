@@ -166,7 +166,7 @@ def test_layouts_equal_the_modules() -> None:
         count = sum(parameter.numel() for parameter in model.parameters())
         parts = [part for part in model.modules() if type(part).__name__ == "Grouped"]
         pointwise = sum(part.kernel.shape[0] == part.stride == 1 and not part.padding for part in parts)
-        module = phone_module.phone(model, plain.inputs)
+        module = phone_module.Phone(model, plain.inputs)
         assert sum(parameter.numel() for parameter in module.parameters()) == count
         kinds = Counter(type(part).__name__ for part in module.modules())
         assert not kinds.keys() & {"Dense", "Grouped", "Trigram"}

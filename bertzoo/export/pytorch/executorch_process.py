@@ -30,16 +30,17 @@ def make_file(request: Mapping[str, Any]) -> dict[str, Any]:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.devtools.backend_debug import get_delegation_info
     from executorch.exir import to_edge_transform_and_lower
-    from phone_module import phone, round_words, spell_out
+    from phone_module import Int8Table, Phone, spell_out
 
     rows = {name: torch.tensor(row, dtype=torch.int32) for name, row in request["rows"].items()}
     model = modeling_bertzoo.load(request["directory"])
     # XNNPACK has only the erf gelu and would replace the tanh gelu by it.
     spell_out(model, modeling_bertzoo.FUNCTIONS["gelu_tanh"])
-    module = phone(model, tuple(rows))
+    module = Phone(model, tuple(rows))
     names = list(module(*rows.values()))
     if request["int8"]:
-        round_words(module)
+        embedding = module.model.embedding
+        embedding.word = Int8Table(embedding.word)
     exported = torch.export.export(module, tuple(rows.values()))
     if request["int8"]:
         exported = int8_dense(exported, tuple(rows.values()))

@@ -43,7 +43,7 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
     with tool_errors("torch's ONNX exporter"):
         description = pytorch.describe_module(pretrained.module()[0])
         params = {path.replace("/", "."): torch.from_numpy(array) for path, array in pretrained.params.items()}
-        module = phone_module.phone(pytorch.modeling().make(description, params.pop, ""), tuple(rows))
+        module = phone_module.Phone(pytorch.modeling().make(description, params.pop, ""), tuple(rows))
         tensors = tuple(torch.from_numpy(np.ascontiguousarray(row)) for row in rows.values())
         outputs, shapes = list(module(*tensors)), None
         if len(lengths) > 1:

@@ -130,12 +130,13 @@ class Int8Table(nn.Module):
 
 
 class Phone(nn.Module):
-    """A PyTorch model, laid out in place, with positional inputs; names: the inputs' names, in their order."""
+    """A PyTorch model for inference, laid out in place, with positional inputs; names: the inputs', in their order."""
 
     def __init__(self, model: Any, names: tuple[str, ...]) -> None:
         super().__init__()
         lay_out(model)
         self.model, self.names = model, names
+        self.eval().requires_grad_(False)
 
     def forward(self, *rows: Tensor) -> Outputs:
         """Map int32 inputs, each (1,L), or (1,P) for `masked_positions`, to the head's outputs by name."""
@@ -148,13 +149,3 @@ class Phone(nn.Module):
         if getattr(self.model, "pooler", None) is not None:
             pooled = torch.tanh(self.model.pooler(pooled))
         return self.model.exported(x, pooled, {"token_type_ids": types, **inputs})
-
-
-def round_words(phone: Phone) -> None:
-    """Replace a model's word embeddings, in place, by an Int8Table."""
-    phone.model.embedding.word = Int8Table(phone.model.embedding.word)
-
-
-def phone(model: nn.Module, inputs: tuple[str, ...]) -> Phone:
-    """Wrap a model for inference with exactly the named inputs; replaces layers of the model in place."""
-    return Phone(model, inputs).eval().requires_grad_(False)
