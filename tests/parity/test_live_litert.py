@@ -142,7 +142,7 @@ def damaged(content: bytes, damage: Any) -> bytes:
     for tensor in tensors:
         buffer, table = model.buffers[tensor.buffer], tensor.quantization
         buffer.data, table.scale = damage(np.asarray(buffer.data, np.uint8), np.asarray(table.scale))
-    return flatbuffer._packed(model)
+    return flatbuffer.to_bytes(model)
 
 
 def test_shared_tables_change_no_output(larger: tuple[TrainingGraph, bytes, bytes], monkeypatch):

@@ -18,7 +18,7 @@ def share_scales(content: bytes) -> bytes:
     _, model = _read(content)
     flattened = _flatten(model)
     if not (outside := _outside(model)):
-        return _packed(model) if flattened else content
+        return to_bytes(model) if flattened else content
     shared: dict[Any, _SharedTable] = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
@@ -29,7 +29,7 @@ def share_scales(content: bytes) -> bytes:
     def packed() -> bytes:
         for once in shared.values():
             once.place = None
-        return _packed(model)
+        return to_bytes(model)
 
     begin = min(buffer.offset for buffer in outside)
     end = -(-len(packed()) // _ALIGNED) * _ALIGNED  # offsets have a fixed width, so new values keep this size
@@ -51,7 +51,7 @@ def with_metadata(content: bytes, name: str, data: bytes) -> bytes:
     model.buffers.append(schema.BufferT(data=np.frombuffer(data, np.uint8)))
     entry = schema.MetadataT(name=name, buffer=len(model.buffers) - 1)
     model.metadata = [*(model.metadata or []), entry]
-    return _packed(model)
+    return to_bytes(model)
 
 
 def _read(content: bytes) -> tuple[Any, Any]:
@@ -66,11 +66,12 @@ def _outside(model: Any) -> list[Any]:
     return [buffer for buffer in model.buffers if buffer.offset > 1]
 
 
-def _packed(model: Any) -> bytes:
+def to_bytes(table: Any, identifier: bytes = b"TFL3") -> bytes:
+    """Return a file whose root is `table`; identifier: of the file's type, by default LiteRT's."""
     import flatbuffers
 
     builder = flatbuffers.Builder(1 << 20)
-    builder.Finish(model.Pack(builder), b"TFL3")
+    builder.Finish(table.Pack(builder), identifier)
     return bytes(builder.Output())
 
 

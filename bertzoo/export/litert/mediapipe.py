@@ -38,11 +38,6 @@ PARSER = "1.1.0"  # version of the metadata schema that first had BertTokenizerO
 TOLERANCE = 1e-3  # largest error of a task's results, as `golden.check_same` measures it
 
 
-def task_name(pretrained: Pretrained) -> str:
-    """Return the name of the task that runs a model: "classifier", or "embedder" if its head embeds texts."""
-    return "embedder" if pretrained.head.kind == "embedding" else "classifier"
-
-
 class TaskGraph(struct.PyTreeNode):
     """A model's graph as MediaPipe expects it: three inputs, and probabilities instead of logits.
 
@@ -102,8 +97,6 @@ def packed(content: bytes, tokenizer: Tokenizer, labels: Sequence[str]) -> bytes
 
 def _metadata(order: Sequence[str], labelled: bool) -> bytes:
     """Return MediaPipe's metadata as a flatbuffer; order: names of the inputs, labelled: whether labels follow."""
-    import flatbuffers
-
     # Only the file of the schema: the package imports TensorFlow for its documentation, and Keras writes into ~/.keras.
     package = importlib.util.find_spec("mediapipe")
     assert package is not None and package.submodule_search_locations
@@ -119,9 +112,7 @@ def _metadata(order: Sequence[str], labelled: bool) -> bytes:
         output.associatedFiles = [labels]
     graph = types.SubGraphMetadataT(inputTensorMetadata=inputs, outputTensorMetadata=[output], inputProcessUnits=[unit])
     model = types.ModelMetadataT(subgraphMetadata=[graph], minParserVersion=PARSER)
-    builder = flatbuffers.Builder(0)
-    builder.Finish(model.Pack(builder), b"M001")
-    return bytes(builder.Output())
+    return flatbuffer.to_bytes(model, b"M001")
 
 
 def check_task(file: Path, run: Runner, pretrained: Pretrained, length: int) -> dict[str, Any]:
@@ -131,7 +122,8 @@ def check_task(file: Path, run: Runner, pretrained: Pretrained, length: int) -> 
     Raises ExportFailed if a result, a label's name or the tokens of plain English differ.
     """
     assert pretrained.tokenizer is not None
-    tokenizer, name = pretrained.tokenizer, task_name(pretrained)
+    tokenizer = pretrained.tokenizer
+    name = "embedder" if pretrained.head.kind == "embedding" else "classifier"
     plain = [*(texts for texts in golden.TEXTS if len(texts) == 1), ("",), (golden.long_text(length),)]
     texts = [text for (text,) in golden.tokenizer_texts(tokenizer, plain)]
     with tempfile.TemporaryDirectory() as folder:
