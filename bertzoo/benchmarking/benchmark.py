@@ -23,7 +23,7 @@ from bertzoo.core.errors import UserError
 from bertzoo.core.kinds import config_class
 from bertzoo.core.machine import check_available
 from bertzoo.core.tables import aligned
-from bertzoo.export.companions import check_takes_ids, read_metadata
+from bertzoo.export.companions import read_metadata
 from bertzoo.export.formats import FileSettings, Target, flops_by_signature, targets
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.lengths import USUAL, resolve_lengths
@@ -66,7 +66,11 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]] = ()) -> Benchmar
         if not path.is_file():
             raise UserError(f"{name} does not exist. Write it with `bertzoo convert`.")
         description = read_metadata(path, "inputs", "precision", "head") or {}
-        check_takes_ids(path, description.get("format"))
+        if description.get("format") == "onnx-text":
+            raise UserError(
+                f"{path} takes texts, but only rows of ids are timed. Convert the model with --to=onnx, and time that "
+                "file."
+            )
         return BenchmarkModel(name=name, file=path, description=description)
     if path.is_dir():
         pretrained = load_model.read_model(path)

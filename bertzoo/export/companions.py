@@ -61,11 +61,3 @@ def interrupted_write(file: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         return read_json(file.with_name(companions(file)[0]), {"request": str})
     return {}
-
-
-def check_takes_ids(file: Path, format: str | None) -> None:
-    """Raise UserError for a `format` that takes texts, because bertzoo times files only on rows of ids."""
-    if format == "onnx-text":
-        raise UserError(
-            f"{file} takes texts, but only rows of ids are timed. Convert the model with --to=onnx, and time that file."
-        )
