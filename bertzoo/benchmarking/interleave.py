@@ -75,11 +75,8 @@ class Worker:
         return answer
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        with self._process:  # closes its pipes and waits for its end
+            self._process.kill()
 
 
 @contextmanager
