@@ -176,7 +176,7 @@ def write_file(
     reference = target.reference(pretrained, training_graph(pretrained))
     lengths, tokenizer = settings.lengths, pretrained.tokenizer
     facts = target.make(pretrained, reference, settings, file)
-    with target.load(file, 1) as run:
+    with target.load(file) as run:
         errors = verify.verify_outputs(run, reference, tokenizer, lengths, settings.precision)
         scores, exam = (None, None) if quiz is None else score_file(run, reference, quiz, lengths)
         if scores is not None:

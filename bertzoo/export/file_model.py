@@ -121,7 +121,7 @@ def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller
     if "masked_positions" not in tables.head.inputs:  # raises before the file loads
         model = evaluate.task_model(saved_model.with_options(path, pretrained))
     target.check_runtime()
-    file = RowRunner(target.load(path, 1), tuple(description["inputs"]), lengths, tables.head.convert_outputs)
+    file = RowRunner(target.load(path), tuple(description["inputs"]), lengths, tables.head.convert_outputs)
     if model is None:
         fill = partial(_masked_logits, file, tokenizer.specials.pad)
         return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)

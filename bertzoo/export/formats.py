@@ -44,7 +44,7 @@ class Target:
     check_runtime: raises UserError if a package to run files is missing.
     lengths: (model, requested lengths or none) -> the row lengths for which the file is written and verified.
     make: (model, reference graph, settings, path) -> entries of the metadata JSON; writes the file.
-    load: (file, number of threads) -> the file, opened in its runtime.
+    load: (file) -> the file, opened in its runtime with one thread.
     pairs: whether a row of the file can hold a pair of texts.
     reference: (model, training graph) -> the graph whose outputs the file must have.
     prove: (file, the file in its runtime, model, lengths) -> entries of its metadata JSON, from a test that only this
@@ -56,7 +56,7 @@ class Target:
     check_runtime: Callable[[], object]
     lengths: Callable[[Pretrained, Sequence[int]], tuple[int, ...]]
     make: Callable[[Pretrained, Any, FileSettings, Path], dict[str, Any]]
-    load: Callable[[Path, int], Runner]
+    load: Callable[[Path], Runner]
     pairs: bool = True
     reference: Callable[[Pretrained, TrainingGraph], Any] = lambda pretrained, graph: graph
     prove: Callable[[Path, Runner, Pretrained, Sequence[int]], dict[str, Any]] = lambda *_: {}
@@ -98,7 +98,7 @@ def targets(python: Path) -> dict[str, Target]:
             check_runtime=partial(check_installed, "a .onnx file that takes texts", ("onnx", "onnxruntime"), "onnx"),
             lengths=lengths.text_lengths,
             make=partial(_onnx, onnx_file.onnx_text),
-            load=lambda file, threads: runtimes.Onnx(onnx_file.split(file)[1], threads),
+            load=lambda file: runtimes.Onnx(onnx_file.split(file)[1]),
             prove=lambda file, run, model, sizes: {
                 "text": onnx_file.check_texts(file, run, model, sizes, _row_span(model, sizes)[-1])
             },

@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
 """Run exported files: one class per runtime, whose objects map a row's inputs by name to its outputs by name.
 
-Inputs and outputs have a batch axis of 1. Every constructor takes a file and a number of threads, and raises
-ExportFailed if the runtime rejects the file.
+Inputs and outputs have a batch axis of 1. Every constructor takes a file, and raises ExportFailed if the runtime
+rejects it.
 """
 
 import importlib.util
@@ -29,12 +29,12 @@ EXECUTORCH = Path(__file__).with_name("pytorch") / "executorch_process.py"
 class LiteRT(Runner):
     """A .tflite file, or its bytes, in LiteRT's interpreter; a row runs in the signature for its length."""
 
-    def __init__(self, file: Path | bytes, threads: int = 1):
+    def __init__(self, file: Path | bytes):
         from ai_edge_litert import interpreter
 
         content = file if isinstance(file, bytes) else file.read_bytes()
         with tool_errors("LiteRT's interpreter", "the file", REWRITE):
-            self._interpreter = interpreter.Interpreter(model_content=content, num_threads=threads)
+            self._interpreter = interpreter.Interpreter(model_content=content, num_threads=1)
             self._interpreter.allocate_tensors()
         self._runners: dict[str, Any] = {}
 
@@ -92,8 +92,8 @@ class OnnxText(Onnx):
 class ExecuTorch(Runner):
     """A .pte file run by a process of `python`, which needs executorch; the process ends when the `with` block ends."""
 
-    def __init__(self, python: Path, file: Path, threads: int = 1):
-        self._process = start_process(python, "run", str(file), str(threads))
+    def __init__(self, python: Path, file: Path):
+        self._process = start_process(python, "run", str(file))
         self._close = weakref.finalize(self, self._process.communicate)  # also ends the process without a `with` block
         try:
             self._answer("the file")

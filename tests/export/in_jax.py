@@ -55,7 +55,7 @@ class Export:
         self._graphs[file.read_bytes()] = reference
         return {"operators": {}, "ports": {}}
 
-    def load(self, file: Path, threads: int = 1) -> InJax:
+    def load(self, file: Path) -> InJax:
         self.loaded.append(InJax(self._graphs[file.read_bytes()]))
         return self.loaded[-1]
 

@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
 """Write and run ExecuTorch files, in a Python that has executorch and safetensors; needs no bertzoo.
 
-    python executorch_process.py make         read a request, write its file, print a description
-    python executorch_process.py run FILE N   load FILE with N threads and print {}; then print outputs for each row
+    python executorch_process.py make       read a request, write its file, print a description
+    python executorch_process.py run FILE   load FILE with one thread and print {}; then print outputs for each row
 
 Requests and rows are lines of JSON on stdin; answers are lines of JSON on stdout. An error is {"error": text}.
 """
@@ -87,11 +87,11 @@ def open_program(file: str, threads: int) -> tuple[list[str], list[str], Any]:
     return inputs, outputs, program.load_method("forward")
 
 
-def run_file(file: str, threads: int, answer: Callable[[Mapping[str, Any]], None]) -> None:
+def run_file(file: str, answer: Callable[[Mapping[str, Any]], None]) -> None:
     """Call answer({}) once the file is loaded, then answer({"outputs": …}) for each line of stdin."""
     import torch
 
-    inputs, outputs, method = open_program(file, threads)
+    inputs, outputs, method = open_program(file, 1)
     answer({})
     for line in sys.stdin:
         row = json.loads(line)
@@ -101,8 +101,8 @@ def run_file(file: str, threads: int, answer: Callable[[Mapping[str, Any]], None
         answer({"outputs": described})
 
 
-def main(task: str, *words: str) -> int:
-    """Run "make", or "run" with the words FILE and N; return the exit code. What libraries print goes to stderr."""
+def main(task: str, file: str = "") -> int:
+    """Run the task "make", or "run" with a file; return the exit code. What libraries print goes to stderr."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -114,7 +114,7 @@ def main(task: str, *words: str) -> int:
         if task == "make":
             answer(make_file(json.loads(sys.stdin.readline())))
         else:
-            run_file(words[0], int(words[1]), answer)
+            run_file(file, answer)
     except Exception as error:  # the parent process reports it
         answer({"error": str(error) or type(error).__name__})
         return 1
