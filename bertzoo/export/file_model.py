@@ -14,6 +14,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.core.paths import is_url, on_disk
 from bertzoo.data.tokenizers.vocabulary import Tokenizer
+from bertzoo.export.check.golden import pad_row
 from bertzoo.export.companions import companions, read_metadata
 from bertzoo.export.formats import Target, targets
 from bertzoo.export.options import SUFFIXES
@@ -123,7 +124,7 @@ def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller
     target.check_runtime()
     file = RowRunner(target.load(path), tuple(description["inputs"]), lengths, tables.head.convert_outputs)
     if model is None:
-        fill = partial(_masked_logits, file, tokenizer.specials.pad)
+        fill = partial(_masked_logits, file, tokenizer)
         return BlankFiller(path=path, tokenizer=tokenizer, longest=lengths[-1], masked_logits=fill)
     model = replace(model.fit(lengths[-1]), file=file)
     task = GLUE.get(model.task_name)
@@ -132,14 +133,11 @@ def load_file(path: Path, python: Path | None = None) -> TaskModel | BlankFiller
     return model.task().adapt(model) if named else model
 
 
-def _masked_logits(run: RowRunner, pad: int, row: Inputs) -> np.ndarray:
-    """Return the logits (1,P,V) at a row's P masked positions, one run for each; pad: id of the padding token."""
-    count = row["input_ids"].shape[1]
-    length = next(length for length in run.lengths if length >= count)
-    padding = {"input_ids": pad, "token_type_ids": 0, "attention_mask": 0}
-    padded = {
-        name: np.pad(row[name], ((0, 0), (0, length - count)), constant_values=value) for name, value in padding.items()
-    }
+def _masked_logits(run: RowRunner, tokenizer: Tokenizer, row: Inputs) -> np.ndarray:
+    """Return the logits (1,P,V) at a row's P masked positions, one run for each."""
+    (ids,), (types,) = row["input_ids"], row["token_type_ids"]
+    length = next(length for length in run.lengths if length >= len(ids))
+    padded = {name: array[None] for name, array in pad_row(row, tokenizer, ids, types, length).items()}
     places = row["masked_positions"][0].tolist()
     rows = [padded | {"masked_positions": np.array([[place]], np.int32)} for place in places]
     return np.concatenate([run(row)["masked_logits"] for row in rows], axis=1)
