@@ -19,15 +19,12 @@ from PIL import Image
 import bertzoo
 from bertzoo.cli import main as cli
 from bertzoo.conversion.pretrained import Pretrained
-from bertzoo.core import config
 from bertzoo.core.errors import UserError
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.heads import NoHead, parameter_shapes
 from bertzoo.models import Bert, ConvBert, MobileBert
 from bertzoo.runs import attention, load_model
 from bertzoo.runs.attention import choose_layers
-from bertzoo.runs.configs import Pretrain
-from bertzoo.runs.run_dir import RunDirectory
 
 RNG = np.random.default_rng(0)
 BERT = Bert(vocab_size=256, hidden_size=16, layers=2, heads=4, feed_forward_size=16, max_positions=48)
@@ -60,15 +57,11 @@ def permuted(name: str, array: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a corpus but no checkpoint, and models that read its vocabulary, or do not."""
+def home(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text, and models that read its vocabulary, or do not."""
     home = tmp_path_factory.mktemp("home")
-    file = tiny.write_config(home, tiny.write_text(home / "text.txt"))
-    (home / "run").mkdir()
-    RunDirectory(home / "run").write_config(config.load(Pretrain, [file]))
-    argv = ["tokenize", str(home / "text.txt"), str(home / "run" / "corpus"), f"--config={file}", "--workers=1"]
-    assert cli.main(argv) == 0
-    tokenizer = Corpus.open(home / "run" / "corpus").tokenizer
+    tiny.write_text(home / "text.txt")
+    tokenizer = Corpus.open(tiny_corpus).tokenizer
     teacher = made(BERT, tokenizer)
     other = replace(tokenizer.config, path="", vocab_size=200)
     narrow = MobileBert(vocab_size=256, **pairs.NARROW, layers=1, feed_forwards=1, max_positions=16)
@@ -199,18 +192,14 @@ def test_other_numbers_of_heads_and_layers(home: Path, capsys):
     assert inspect(home, "narrow", *options, "--json") == 0
     (layer,) = json.loads(capsys.readouterr().out)["layers"]
     assert mentions(printed, "layer 2", "layer 1", f"{layer['matched_kl']:.4f}", f"{layer['any_kl']:.4f}")
-    ids = np.array([tokens(home, text)])
+    tokenizer = load_model.read_model(home / "teacher").tokenizer
+    ids = np.array([[tokenizer.specials.cls, *tokenizer.encode_batch([text])[0].tolist(), tokenizer.specials.sep]])
     loaded = (bertzoo.load(home / name)[:2] for name in ("teacher", "narrow"))
     teacher, student = (jax.jit(m.apply)({"params": p}, ids, 0 * ids, 0 * ids + 1).attentions[-1][0] for m, p in loaded)
     expected = [[plain(np.asarray(t), np.asarray(s)) / ids.size for s in student] for t in teacher]
     np.testing.assert_allclose(layer["kl"], expected, atol=1e-4)
     matched = {pair["teacher"] for pair in layer["matching"]}
     assert len(matched) == 2 and layer["left"] == {"teacher": sorted({1, 2, 3, 4} - matched), "student": []}
-
-
-def tokens(home: Path, text: str) -> list[int]:
-    tokenizer = Corpus.open(home / "run" / "corpus").tokenizer
-    return [tokenizer.specials.cls, *tokenizer.encode_batch([text])[0].tolist(), tokenizer.specials.sep]
 
 
 def ink(path: Path) -> float:
