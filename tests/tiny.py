@@ -89,10 +89,10 @@ def write_config(directory: Path, source: Path | str, stages: int = 2) -> Path:
     return path
 
 
-def make_corpus(folder: Path) -> Path:
+def make_corpus(folder: Path, documents: int = 60) -> Path:
     """Write the text and its config into a folder, and its tokenised corpus into the folder `corpus` there."""
     config, corpus = write_config(folder, "nowhere"), folder / "corpus"
-    text = write_text(folder / "text.txt")
+    text = write_text(folder / "text.txt", documents)
     assert cli.main(["tokenize", str(text), str(corpus), f"--config={config}", "--workers=1"]) == 0
     return corpus
 

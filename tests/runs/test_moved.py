@@ -25,14 +25,6 @@ GUIDE = Path(__file__).parents[2] / "docs" / "tpu.md"
 BUCKET = "memory://moved"
 
 
-def tokenized(folder: Path, name: str, documents: int) -> Path:
-    """A corpus of so many documents of tiny's text."""
-    text = tiny.write_text(folder / f"{name}.txt", documents)
-    options = [f"--config={tiny.write_config(folder, 'nowhere')}", "--workers=1"]
-    assert main(["tokenize", str(text), str(folder / name), *options]) == 0
-    return folder / name
-
-
 def write_config(folder: Path, source: Path) -> Path:
     """The tiny config of one stage, of one step."""
     path = tiny.write_config(folder, source, stages=1)
@@ -44,7 +36,7 @@ def write_config(folder: Path, source: Path) -> Path:
 def machine(tmp_path_factory):
     """Where the run was: its corpus, the run, and a config."""
     folder = tmp_path_factory.mktemp("machine")
-    config = write_config(folder, tokenized(folder, "corpus", 60))
+    config = write_config(folder, tiny.make_corpus(folder))
     assert main(["pretrain", str(config), f"--run_dir={folder / 'run'}"]) == 0
     return folder
 
@@ -95,7 +87,7 @@ def test_the_guide_is_walked_to_an_exported_model(machine, run, tmp_path, capsys
 
 @pytest.mark.slow
 def test_readers_of_the_corpus_report_it_missing_and_reject_another(machine, run, tmp_path, capsys):
-    other = tokenized(tmp_path, "other", 50)
+    other = tiny.make_corpus(tmp_path, documents=50)
     hashes = [json.loads((path / "manifest.json").read_text())["hash"] for path in (other, machine / "away")]
     resume = ["pretrain", str(machine / "tiny.toml"), f"--run_dir={run}", "--stages.0.steps=2"]
     for command in (["evaluate", str(run)], resume):
