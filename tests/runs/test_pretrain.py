@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from damage import flip, largest
 from messages import mentions
 from tiny import records
 
@@ -31,7 +32,6 @@ from bertzoo.train.checkpoint import Checkpoints
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
-COMMAND = [sys.executable, "-m", "bertzoo", "pretrain"]
 EARLIER = Path(__file__).parents[1] / "golden" / "run.tar.xz"  # a run of revision e0a04c78, after 4 of its 10 steps
 
 
@@ -116,7 +116,7 @@ def test_a_stopped_run_resumes_to_the_same_parameters(
         finished_run = tmp_path / "finished"
         assert main(["pretrain", tiny_config, f"--run_dir={finished_run}", *options]) == 0
     alone = os.environ | {"XLA_FLAGS": os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")}
-    words = [*COMMAND, tiny_config, f"--run_dir={run}", *options]
+    words = [sys.executable, "-m", "bertzoo", "pretrain", tiny_config, f"--run_dir={run}", *options]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=alone)
     deadline = time.monotonic() + 300
     while f'"step": {stop_after},' not in (
@@ -149,11 +149,7 @@ def test_allowed_changes_are_applied_and_logged(finished_run, tiny_config, tmp_p
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(finished_run, tiny_config, tmp_path, capsys, caplog):
     run = shutil.copytree(finished_run, tmp_path / "run")
-    files = (run / "checkpoints" / "10" / "params").rglob("*")
-    victim = max(files, key=lambda path: path.stat().st_size * path.is_file())
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
+    victim = flip(largest(run / "checkpoints" / "10" / "params"))
     assert main(["pretrain", tiny_config, f"--run_dir={run}"]) == 0
     said = caplog.text + capsys.readouterr().err
     assert victim.name in said and mentions(said, "checkpoint 8")
