@@ -28,10 +28,6 @@ def make(tmp_path_factory):
     return _make
 
 
-def first(feed: RunBatches) -> dict[str, np.ndarray]:
-    return next(feed.train(0, 0))
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -49,7 +45,7 @@ def first(feed: RunBatches) -> dict[str, np.ndarray]:
     ],
 )
 def test_every_option_reaches_the_batch(make, option, value):
-    usual, changed = first(make()), first(make(**{option: value}))
+    usual, changed = (next(make(**options).train(0, 0)) for options in ({}, {option: value}))
     assert usual.keys() != changed.keys() or any(
         usual[name].shape != changed[name].shape or (usual[name] != changed[name]).any() for name in usual
     )

@@ -9,6 +9,7 @@ import tiny
 from messages import mentions
 
 from bertzoo.cli.main import main
+from bertzoo.data.corpus.manifest import Manifest
 from bertzoo.runs import training
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -64,8 +65,6 @@ def test_a_corpus_that_hardly_uses_the_vocabulary_is_mentioned(tmp_path, capsys)
 
 
 def test_a_resumed_run_continues_with_a_warning(finished_run, tiny_config, tmp_path, capsys, monkeypatch):
-    from bertzoo.data.corpus.manifest import Manifest
-
     shutil.copytree(finished_run, tmp_path / "run")
     monkeypatch.setattr(Manifest, "unknown_share", 0.5)
     lines = run(capsys, tiny_config, tmp_path / "run")

@@ -55,10 +55,6 @@ def flat(params) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, leaf in state.named(params).items()}
 
 
-def rows(run: Path, split: str) -> list[dict]:
-    return [line for line in tiny.records(run) if line.get("split") == split]
-
-
 def facts(run: Path) -> dict:
     return json.loads((run / "run.json").read_text())
 
@@ -135,7 +131,8 @@ def test_every_parameter_and_the_vocabulary_come_from_the_source(folder, adapted
 
 def test_the_loss_before_the_first_step_equals_the_sources(folder, adapted):
     """Against Hugging Face's tensors through the public loader, on the run's held-out rows, by the equation."""
-    heldout, trained = rows(adapted, "heldout"), load_run(adapted, 1)
+    heldout = [line for line in tiny.records(adapted) if line.get("split") == "heldout"]
+    trained = load_run(adapted, 1)
     assert [row["step"] for row in heldout] == [0, 1, 2]
     feed = RunBatches(trained.recipe, trained.run.open_corpus(), adapted / "plans")
     batches = list(feed.heldout(0, 8, jax.device_count()))
