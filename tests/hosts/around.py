@@ -5,9 +5,6 @@ import socket
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-import tiny  # noqa: E402
-
-__all__ = ["environment", "free_port", "tiny"]
 
 
 def free_port() -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 import jax
 import psutil
 import pytest
-from around import environment, free_port, tiny
+import tiny
+from around import environment, free_port
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import ConfigError, HostLost, UserError

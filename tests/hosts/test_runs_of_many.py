@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from around import environment, free_port, tiny
+import tiny
+from around import environment, free_port
+from arrays import assert_equal_parameters
 from messages import mentions
 
 from bertzoo.cli.main import main
@@ -24,7 +26,6 @@ from bertzoo.train import checkpoint, contents
 from bertzoo.train.state import named
 
 pytestmark = pytest.mark.slow
-DEVICES = 4  # of the run unless a test says otherwise, however many processes share them
 STEPS = 66  # so many that a signal never comes too late
 CHANGES = (
     *("--stages.1.steps=60", "--run.save_every=6", "--run.evaluate_every=12"),
@@ -52,7 +53,7 @@ class Processes:
         options: Sequence[str] = (),
         own: Sequence[Sequence[str]] = (),
         fault: str | None = None,
-        devices: int = DEVICES,
+        devices: int = 4,
         words: Sequence[str] = (),
     ):
         self.metrics, port = folder / run / "metrics.jsonl", free_port()
@@ -123,10 +124,7 @@ def assert_equal_runs(folder: Path, run: str, other: str) -> None:
     assert all(split == "heldout" for split, _ in theirs.keys() - ours.keys()) and len(theirs.keys() - ours.keys()) < 3
     np.testing.assert_allclose(list(ours.values()), [theirs[key] for key in ours], rtol=1e-6)
     found, expected = (named(load_model.load_run(folder / name).params) for name in (run, other))
-    for path, value in expected.items():
-        # A softmax does not see a key's bias: the query's gives the scale.
-        scale = np.abs(np.asarray(expected[path.replace("key/bias", "query/bias")])).max()
-        np.testing.assert_allclose(found[path], value, rtol=0, atol=1e-5 * scale, err_msg=path)
+    assert_equal_parameters(found, expected, 1e-5)
 
 
 @pytest.fixture(scope="module")

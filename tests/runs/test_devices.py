@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import zoo
+from arrays import assert_equal_parameters
 from zoo import mesh_of
 
 from bertzoo.models import Bert, Compute, ConvBert, Electra, MobileBert, ModernBert, SqueezeBert
@@ -72,14 +73,6 @@ def compare(
     expected_losses, expected = train(model, (1, 1, 1), dropout, batch, settings)
     np.testing.assert_allclose(losses, expected_losses, rtol=tolerance / 10)
     assert_equal_parameters(params, expected, tolerance)
-
-
-def assert_equal_parameters(params: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
-    assert params.keys() == expected.keys()
-    for name, value in expected.items():
-        # A key's bias has no effect on the softmax, so its gradient is rounding; the query's bias gives the scale.
-        scale = np.abs(expected[name.replace("key/bias", "query/bias")]).max()
-        np.testing.assert_allclose(params[name], value, rtol=0, atol=tolerance * scale, err_msg=name)
 
 
 @pytest.mark.slow

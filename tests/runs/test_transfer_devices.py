@@ -8,7 +8,7 @@ import numpy as np
 import pairs
 import pytest
 import zoo
-from test_devices import assert_equal_parameters
+from arrays import assert_equal_parameters
 
 from bertzoo.runs import experiments, warm_start
 from bertzoo.runs.experiments import batch_shapes
