@@ -159,13 +159,6 @@ def test_the_memory_roofline_counts_the_arrays_of_a_step(load, usual):
     assert line.memory == pytest.approx((2 * state + 10**8 + 10**6) / bandwidth) and line.interconnect == 0
 
 
-def test_a_mesh_that_a_run_rejects_raises(load):
-    with pytest.raises(ConfigError, match=mentioning("batch_size=16", "32 devices")):
-        estimate.plan(load(), "v3:4x4", compile_steps=False)
-    with pytest.raises(ConfigError, match=mentioning("data=3", "4 devices")):
-        estimate.plan(load(mesh__data="3"), "v5e:2x2", compile_steps=False)
-
-
 def test_the_step_is_lowered_with_its_state_batch_and_mesh(load):
     recipe = load(mesh__fsdp="2", compute__dtype="bfloat16")
     built = build_experiment(recipe, sharding.make_mesh(recipe.mesh))

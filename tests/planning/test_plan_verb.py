@@ -136,6 +136,7 @@ def test_a_plan_uses_no_device_of_this_machine(run, plan, monkeypatch):
     [
         (("--topology=v5e:3x3",), ("v5e", "1x1", "2x2", "2x4", "4x4")),
         (("--topology=v3:4x4",), ("batch_size=16", "accumulate=1", "32 devices")),
+        (("--topology=v5e:2x2", "--mesh.data=3"), ("data=3", "4 devices")),
         (("--topology=v5e:2x2", "--price=much"), ("--price=much", "number")),
         (("--topology=v5e:2x2", "--price=-1"), ("--price=-1", "0 or more")),
         (("--topology=v5e:2x2", "--model.layer=1"), ("model.layers",)),
