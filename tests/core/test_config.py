@@ -241,10 +241,8 @@ def test_a_wrong_file_raises_one_error(tmp_path: Path, text: str, message: tuple
 
 
 def test_the_file_at_fault_is_named_among_several(tmp_path: Path) -> None:
-    good, bad = (
-        write(tmp_path, '[model]\nkind = "wide"\n', "good.toml"),
-        write(tmp_path, "[model]\nlayrs = 1", "bad.toml"),
-    )
+    good = write(tmp_path, '[model]\nkind = "wide"\n', "good.toml")
+    bad = write(tmp_path, "[model]\nlayrs = 1", "bad.toml")
     with pytest.raises(ConfigError, match=mentioning("model.layrs", "bad.toml")):
         config.load(Run, [good, bad, good])
 

@@ -70,16 +70,7 @@ def test_good_documents_are_returned(tmp_path: Path) -> None:
     assert documents.parse_toml(b"a = 1") == {"a": 1}
 
 
-# Files of a finished run, and the commands that read them.
-READ = {
-    "run.json": "report",
-    "config.toml": "report",
-    "metrics.jsonl": "report",
-    "checkpoints/10.sha256.json": "checkpoints",
-}
-
-
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", ["run.json", "config.toml", "metrics.jsonl", "checkpoints/10.sha256.json"])
 @pytest.mark.parametrize("content", [DEEP, "[[1]", "9" * 5000, "\udcff"])
 def test_hostile_files_of_a_run_print_one_error(
     name: str, content: str, finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
@@ -87,7 +78,7 @@ def test_hostile_files_of_a_run_print_one_error(
     run = Path(shutil.copytree(finished_run, tmp_path / "run"))
     assert (run / name).is_file()
     (run / name).write_text(content + "\n", errors="surrogateescape")
-    code = cli.main([READ[name], str(run)])
+    code = cli.main(["checkpoints" if name.startswith("checkpoints") else "report", str(run)])
     err = capsys.readouterr().err
     assert code == 2 and err.count("\n") == 1 and mentions(err, run) and "bug in bertzoo" not in err
     assert len(err) < 1000

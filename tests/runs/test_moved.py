@@ -60,15 +60,10 @@ def facts(run: Path) -> dict:
     return json.loads((run / "run.json").read_text())
 
 
-def guide() -> list[list[str]]:
-    """The commands of the guide's last part, with the bucket of these tests."""
-    (block,) = re.findall(r"^\*\*5\..*?```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
-    return [shlex.split(line) for line in block.replace("gs://BUCKET", BUCKET).splitlines()]
-
-
 @pytest.mark.slow
 def test_the_guide_is_walked_to_an_exported_model(machine, run, tmp_path, capsys):
-    copied, *commands = guide()
+    (block,) = re.findall(r"^\*\*5\..*?```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    copied, *commands = map(shlex.split, block.replace("gs://BUCKET", BUCKET).splitlines())
     assert copied == ["gcloud", "storage", "cp", "--recursive", f"{BUCKET}/runs/squeezebert", "runs/"]
     assert [words[:3] for words in commands] == [
         ["bertzoo", verb, "runs/squeezebert"] for verb in ("checkpoints", "report", "predict", "convert", "evaluate")

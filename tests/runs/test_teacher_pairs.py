@@ -197,12 +197,6 @@ def test_jax_computes_with_mapped_parameters_in_place(dtype: str, tmp_path: Path
     assert [array.unsafe_buffer_pointer() for array in placed] == [array.ctypes.data for array in mapped]
 
 
-def same(first, second) -> bool:
-    """Whether two teachers are equal, bit for bit: frozen and copied parameters, and the record."""
-    trees = [(taught.frozen, taught.params, taught.record["parameters_sha256"]) for taught in (first, second)]
-    return jax.tree.all(jax.tree.map(np.array_equal, *trees))
-
-
 @pytest.mark.slow
 def test_a_teacher_is_equal_in_every_format(tiny_corpus, tmp_path):
     """BERT as a run, and its conversions."""
@@ -215,7 +209,8 @@ def test_a_teacher_is_equal_in_every_format(tiny_corpus, tmp_path):
         paths[form] = tmp_path / form
         assert main(["convert", str(paths["run"]), str(paths[form]), f"--to={form}"]) == 0
     found = {form: read(path, recipe) for form, path in paths.items()}
-    assert all(same(taught, found["run"]) for taught in found.values())
+    trees = [(taught.frozen, taught.params, taught.record["parameters_sha256"]) for taught in found.values()]
+    assert all(jax.tree.all(jax.tree.map(np.array_equal, tree, trees[0])) for tree in trees)
     assert not any(tokenizers.difference(taught.tokenizer, found["run"].tokenizer) for taught in found.values())
     assert found["huggingface"].report == found["run"].report
 

@@ -23,12 +23,11 @@ from bertzoo.train import contents, optim
 from bertzoo.train import state as states
 from bertzoo.train.checkpoint import Checkpoints
 
-OPTIMIZER = optim.build(optim.Lamb(learning_rate=0.1), 10)
-
 
 @pytest.fixture(scope="module")
 def abstract() -> states.State:
-    return states.abstract(toy.Toy(), OPTIMIZER, toy.mesh(8, fsdp=2, tensor=2))
+    optimizer = optim.build(optim.Lamb(learning_rate=0.1), 10)
+    return states.abstract(toy.Toy(), optimizer, toy.mesh(8, fsdp=2, tensor=2))
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ from bertzoo.train.optim import Schedule, build_schedule
 
 PEAK, STEPS, WARM = 2e-3, 1000, 100
 STEP = np.arange(STEPS + 5)
-
-
 LEFT, WARMING = np.maximum(1 - STEP / STEPS, 0), STEP / WARM
 TRANSFERRED = Schedule(kind="polynomial", power=0.5, end_factor=0.9, warmup="least", warmup_share=0.1)
 BERT = np.where(STEP < WARM, WARMING, LEFT)

@@ -27,8 +27,8 @@ def unequal_batch():
     return batch
 
 
-def one_step(objective, accumulate: int, mesh=None):
-    mesh = mesh or toy.mesh()
+def one_step(objective, accumulate: int):
+    mesh = toy.mesh()
     state = states.fresh(objective, SGD_LIKE, mesh, seed=1)
     step = make_train_step(objective, SGD_LIKE, accumulate=accumulate)
     state, report = step(state, None, put_batch(unequal_batch(), mesh))
