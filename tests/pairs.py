@@ -14,11 +14,11 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.heads import MaskedLanguageModel
 from bertzoo.models import Compute
 from bertzoo.objectives import Replaced
-from bertzoo.runs import load_model
+from bertzoo.runs import experiments, load_model
 from bertzoo.runs.configs import Pretrain, Transfer
 from bertzoo.runs.run_dir import RunDirectory
 from bertzoo.train import optim, sharding, state
-from bertzoo.train.checkpoint import Checkpoints
+from bertzoo.train.checkpoint import Checkpoints, restore_params
 from bertzoo.train.state import boxed_shapes, named
 
 BASE = {"max_positions": 24, "vocab_size": 256, "initializer_range": 0.2, "layers": 2}
@@ -64,6 +64,8 @@ PAIRS = {
     "mobilebert_tiny_transfer": Pair(IB_BERT, NARROW, copied=WHOLE),
 }
 STRETCH = {"steps": 2, "batch_size": 8, "max_length": 24, "max_predictions": 4}
+# So few layers make a test of a discriminator quick.
+QUICK = {"teacher.layers": 1, "model.layers": 2, "model.feed_forwards": 1, "knowledge.layers": [1, 1]}
 
 
 def options(name: str, corpus: Path, **more: Any) -> list[str]:
@@ -145,6 +147,13 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
         checkpoints.save(dataclasses.replace(zeros, params=params), loss=None)
         checkpoints.wait()
     return path
+
+
+def parameters(run: Path, step: int | str = "latest") -> Any:
+    """All parameters of a transfer's checkpoint, projections included."""
+    mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
+    wanted = state.abstract_params(experiments.build_setups(RunDirectory(run).load())[-1].objective, mesh)
+    return restore_params(run / "checkpoints", wanted, step)[0]
 
 
 def layer_losses(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: Any, batch: Any) -> dict[str, float]:

@@ -29,11 +29,8 @@ from bertzoo.runs.configs import Transfer
 from bertzoo.runs.experiments import RunBatches, batch_shapes
 from bertzoo.runs.warm_start import WarmStart
 from bertzoo.train import sharding, state
-from bertzoo.train.checkpoint import restore_params
 from bertzoo.train.state import boxed_shapes, named
 
-# So few layers make a test of a discriminator quick.
-QUICK = {"teacher.layers": 1, "model.layers": 2, "model.feed_forwards": 1, "knowledge.layers": [1, 1]}
 MESH = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
 
 
@@ -140,12 +137,6 @@ def test_a_head_for_another_sentence_task_is_not_copied(sentence, tiny_corpus):
     assert copied & heads == (heads if sentence == recipe.objective.sentence else set())
 
 
-def parameters(run: Path, recipe, step: int):
-    """All parameters of a checkpoint, projections included."""
-    wanted = state.abstract_params(experiments.build_setups(recipe)[-1].objective, MESH)
-    return restore_params(run / "checkpoints", wanted, step)[0]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", pairs.PAIRS)
 def test_a_run_of_every_pair(name, tiny_corpus, teachers, tmp_path, capsys):
@@ -164,7 +155,7 @@ def test_a_run_of_every_pair(name, tiny_corpus, teachers, tmp_path, capsys):
     ]  # fmt: skip
     for index in sorted({1, layers - 1, layers}):  # a stage begins with the parameters that the one before it left
         done = 2 * index
-        params, batch = parameters(run, recipe, done), first_batch(recipe, tiny_corpus, run / "plans", index)
+        params, batch = pairs.parameters(run, done), first_batch(recipe, tiny_corpus, run / "plans", index)
         theirs, logits = whole_teacher(path, recipe, batch)
         mine = whole_student(recipe, params, batch)
         assert (mine.attentions[0].shape[1], theirs.attentions[0].shape[1]) == pairs.PAIRS[name].heads
@@ -178,7 +169,7 @@ def test_a_run_of_every_pair(name, tiny_corpus, teachers, tmp_path, capsys):
 
     # The copied embedding and heads stay the teacher's until the distillation trains them.
     source = load_model.read_model(path).params
-    before, after = (named(parameters(run, recipe, 2 * n)) for n in (layers, layers + 1))
+    before, after = (named(pairs.parameters(run, 2 * n)) for n in (layers, layers + 1))
     kept = experiments.copied_names(recipe)
     assert all(np.array_equal(before[leaf], source[leaf]) for leaf in kept)
     assert all(not np.array_equal(after[leaf], before[leaf]) for leaf in kept if leaf.endswith("kernel"))
@@ -218,7 +209,7 @@ def test_a_teacher_is_equal_in_every_format(tiny_corpus, tmp_path):
 @pytest.mark.parametrize("form", [pytest.param("huggingface", marks=pytest.mark.slow), "bertzoo"])
 def test_a_discriminator_without_its_generator_teaches_layers_alone(form, tiny_corpus, teachers, tmp_path, capsys):
     name = "mobilebert_electra_transfer"
-    recipe = pairs.load(name, given := pairs.options(name, tiny_corpus, **QUICK))
+    recipe = pairs.load(name, given := pairs.options(name, tiny_corpus, **pairs.QUICK))
     run, alone = teachers(name, recipe), tmp_path / form
     assert main(["convert", str(run), str(alone), f"--to={form}"]) == 0
     said = error(capsys, "transfer", name, *given, f"--teacher={alone}", f"--run_dir={tmp_path / 'run'}")
