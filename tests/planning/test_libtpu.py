@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 
@@ -134,12 +135,7 @@ def test_the_attention_kernels_compile(slice_):
     command = [sys.executable, "-c", ATTENTION, slice_]
     environment = {**os.environ, **compiled.ENVIRONMENT}
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert [line for line in out.splitlines() if line.startswith("kernels:")] == [
-        "kernels: 2",
-        "kernels: 2",
-        "kernels: 3",
-        "kernels: 3",
-    ]
+    assert re.findall(r"^kernels: (\d+)$", out, re.MULTILINE) == ["2", "2", "3", "3"]
 
 
 def test_every_listed_slice_is_known_to_the_compiler():

@@ -31,14 +31,9 @@ def recipe(tmp_path_factory) -> Pretrain:
     return config.load(Pretrain, [file], [("stages.0.batch_size", "64")])
 
 
-def with_accumulate(recipe: Pretrain, parts: int) -> Pretrain:
-    stages = tuple(dataclasses.replace(stage, accumulate=parts) for stage in recipe.stages)
-    return dataclasses.replace(recipe, stages=stages)
-
-
 @pytest.mark.parametrize("parts", quick([1, 4], 4))
 def test_the_estimate_is_near_the_compilers_figure(recipe: Pretrain, parts: int):
-    recipe = with_accumulate(recipe, parts)
+    recipe = training.with_microbatches(recipe, [parts, parts])
     compiled = check_fits(build_experiment(recipe).lower(0).compile().memory_analysis())
     assert step_memory(build_experiment(recipe), 0).total == pytest.approx(compiled, rel=0.5)
 
@@ -68,7 +63,7 @@ def test_a_step_that_cannot_fit_names_options_that_do(logged, recipe: Pretrain, 
     assert (caught.value.needed, caught.value.available) == (needed, needed // 3)
     assert mentions(str(caught.value), "stage 0", "--stages.0.batch_size")
     parts, rows = re.findall(r"--stages\S+=(\d+)", str(caught.value))
-    smaller = with_accumulate(recipe, int(parts))
+    smaller = training.with_microbatches(recipe, [int(parts)] * 2)
     assert int(parts) * int(rows) == 64
     for index in (0, 1):
         program = build_experiment(smaller).lower(index).compile()
