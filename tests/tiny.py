@@ -102,6 +102,11 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def facts(run: Path) -> dict[str, Any]:
+    """A run's run.json."""
+    return json.loads((run / "run.json").read_text())
+
+
 @contextmanager
 def devices(count: int) -> Iterator[None]:
     """Context in which runs have `count` devices; programs for one compile in half the time of those for eight."""

@@ -4,8 +4,6 @@ import os
 import socket
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-
 
 def free_port() -> int:
     """Return a port on which nothing listens."""
@@ -20,7 +18,7 @@ def environment(devices: int, fault: str | None = None) -> dict[str, str]:
     fault: what `faults` breaks, such as "save:0" for saving in process 0.
     """
     flags = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     variables = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": path}
     if fault is None:
         return variables

@@ -12,6 +12,7 @@ import pytest
 import tiny
 from messages import mentioning, mentions
 from test_pretrain import error
+from tiny import facts
 
 from bertzoo.cli.main import main
 from bertzoo.core import config, remote
@@ -54,10 +55,6 @@ def run(machine, tmp_path, monkeypatch):
     yield shutil.copytree(machine / "run", tmp_path / "runs" / "squeezebert")
     (machine / "away").rename(machine / "corpus")
     bucket.store.clear()
-
-
-def facts(run: Path) -> dict:
-    return json.loads((run / "run.json").read_text())
 
 
 @pytest.mark.slow

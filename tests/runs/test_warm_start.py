@@ -1,7 +1,6 @@
 """Runs that start from another model: copied parameters, log lines and errors."""
 
 import functools
-import json
 import re
 import shutil
 import tomllib
@@ -19,6 +18,7 @@ from flax import linen as nn
 from messages import mentioning, mentions
 from safetensors.numpy import load_file, save_file
 from test_pretrain import error
+from tiny import facts
 
 import bertzoo
 from bertzoo.cli.main import main
@@ -53,10 +53,6 @@ RTD = ["--objective.kind=replaced", "--objective.generator_width=0.5", "--data.p
 
 def flat(params) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf) for name, leaf in state.named(params).items()}
-
-
-def facts(run: Path) -> dict:
-    return json.loads((run / "run.json").read_text())
 
 
 @pytest.fixture(scope="module")
