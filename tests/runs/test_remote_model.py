@@ -103,9 +103,7 @@ def test_a_tensorflow_checkpoint_is_copied_with_its_config_and_vocabulary(name, 
 
 def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(logged, folder, bucket, opened):
     upload(bucket, folder, "run")
-    for path in bucket.find("/bucket/models/run/checkpoints"):
-        if "/checkpoints/10" in path:
-            bucket.rm(path)
+    bucket.rm([path for path in bucket.find("/bucket/models/run/checkpoints") if "/checkpoints/10" in path])
     assert load_model.read_model(f"{URL}/run").source["step"] == 8
     opened.clear()
     assert load_model.read_model(f"{URL}/run").source["step"] == 8
@@ -120,9 +118,8 @@ def test_an_unchanged_model_is_not_copied_again_and_a_changed_one_is(logged, fol
     kept = {"10", "10.sha256.json", "run-id"}
     (copy,) = home.iterdir()
     assert {path.name for path in (copy / "checkpoints").iterdir()} == kept
-    for path in bucket.find("/bucket/models/run/checkpoints"):  # the run is begun anew, and is behind
-        if "/checkpoints/10" in path:
-            bucket.rm(path)
+    # The run is begun anew, and is behind.
+    bucket.rm([path for path in bucket.find("/bucket/models/run/checkpoints") if "/checkpoints/10" in path])
     assert load_model.read_model(f"{URL}/run").source["step"] == 8
 
 
