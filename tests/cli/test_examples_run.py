@@ -23,7 +23,6 @@ import tiny
 import tomli_w
 from in_jax import Export
 from test_documented_commands import COMMANDS, ROOT, snippets
-from tiers import quick
 
 from bertzoo.cli import main as cli
 from bertzoo.core import config
@@ -76,20 +75,6 @@ CASES = {
     for name in reversed(FIRST)
     if not name.startswith(ELSEWHERE) and ".toml:" not in name and runs_here(command := COMMANDS[name])
 }
-# What newcomers do with their first run; everything else runs with the slow tests.
-QUICK = [
-    "bertzoo convert runs/demo exported --to=huggingface --head=masked",
-    "bertzoo convert bert-base-uncased bert --to=bertzoo",
-    "bertzoo predict runs/demo 'This function returns the [MASK] of the array.'",
-    "bertzoo evaluate runs/demo",
-    "bertzoo evaluate runs/own --input=later.csv",
-    "bertzoo results runs/own runs/other",
-    "bertzoo predict sst2.tflite 'A film that stays with you.'",
-    "bertzoo report runs/first",
-    "bertzoo checkpoints runs/first --checkpoint=best --verify",
-    "bertzoo inspect attention runs/demo --text='The cat sat on the mat.' --out=attention.png",
-    "bertzoo models squeezebert --model.layers=6",
-]
 
 
 def test_every_verb_runs_or_says_why_not() -> None:
@@ -350,7 +335,7 @@ def shortened(words: list[str], place: Callable[[str], Path]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", quick(CASES, *QUICK))
+@pytest.mark.parametrize("command", CASES)
 def test_a_command_runs_as_printed(command: str, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command, comments=True)[1:]
     if "--to=litert" in words and not importlib.util.find_spec("litert_converter"):

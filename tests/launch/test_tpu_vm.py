@@ -244,12 +244,7 @@ def test_a_preempted_tpu_is_requested_again_and_the_run_resumes(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "times", "result"),
-    [
-        ([4, 0], [-9, 0], 2, 0),
-        ([4], [1], 1, 1),
-        pytest.param([3, 0], [3, 0], 2, 0, marks=pytest.mark.slow),
-        pytest.param([2], [4], 1, 2, marks=pytest.mark.slow),
-    ],
+    [([4, 0], [-9, 0], 2, 0), ([4], [1], 1, 1), ([3, 0], [3, 0], 2, 0), ([2], [4], 1, 2)],
 )
 def test_only_recoverable_failures_are_retried(ready, first, second, times, result):
     ready.set(codesworker0=first, codesworker1=second)
