@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import planted
 import pytest
@@ -45,9 +44,8 @@ def test_answers_are_learnt_and_have_the_official_scores(quiz_run: Path, quiz_fo
 
 def test_batches_from_inside_an_epoch_equal_the_uninterrupted_ones(quiz_folder: Path):
     family = span(quiz_folder)
-    mesh = sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
     start = load_starting_model(quiz_folder / "model", family.recipe, family)
-    task_data, size = SeedJob(family, start, mesh, None), family.recipe.batch_size
+    task_data, size = SeedJob(family, start, sharding.one_device(), None), family.recipe.batch_size
     steps = -(-len(task_data.train) // size)
     whole = list(itertools.islice(task_data.batches(1, 0), 2 * steps))
     for begun in (5, steps, steps + 2):

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-import jax
 import numpy as np
 import planted
 import pytest
@@ -95,14 +94,10 @@ def of_another_kind(path: Path, kind: Any, sizes: dict, head: Any, **source: Any
     planted.write(path, model, head, theirs, max_length=12, **source)
 
 
-def one_device() -> jax.sharding.Mesh:
-    return sharding.make_mesh(sharding.Mesh(data=1), jax.devices()[:1])
-
-
 @pytest.mark.parametrize(("kind", "sizes"), quick(KINDS, KINDS[3], KINDS[5]), ids=[kind.__name__ for kind, _ in KINDS])
 def test_a_teacher_of_any_kind_reads_by_its_own_tokenizer(kind: Any, sizes: dict, data: Path, tmp_path):
     of_another_kind(tmp_path / "teacher", kind, sizes, SequenceClassification(labels=("1", "0")), task="mrpc")
-    examples, mesh = GLUE["mrpc"].read("train", data).examples, one_device()
+    examples, mesh = GLUE["mrpc"].read("train", data).examples, sharding.one_device()
     logits, record = labels.teacher_logits(tmp_path / "teacher", recipe(data), GLUE["mrpc"], examples, mesh)
     # In the order of the examples and of the task's labels, which is not that of its head.
     model = load_task_model(tmp_path / "teacher")
@@ -119,7 +114,7 @@ def test_every_row_has_the_teachers_logits(logged, folder: Path, data: Path, tmp
     made = recipe(data, "--double_unordered=true", "--alpha=0.5")
     family = resolve_task(made)
     begun = load_starting_model(folder / "model", made, family)
-    task_data = SeedJob(family, begun, one_device(), tmp_path / "teacher")
+    task_data = SeedJob(family, begun, sharding.one_device(), tmp_path / "teacher")
     (line,) = (line for line in logged if "LABEL_0" in line)
     assert "--teacher" in line
     examples = double_unordered(GLUE["mrpc"].read("train", data).examples)
@@ -141,7 +136,7 @@ def test_a_regression_teacher_predicts_in_its_students_scale(scale: int, data: P
     of_another_kind(tmp_path / "teacher", models.DistilBert, SIZES, head, scale="5.0")
     examples = [Example(str(i), text, "kera", 3.0) for i, text in enumerate(planted.WORDS)]
     logits, _ = labels.teacher_logits(
-        tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, one_device()
+        tmp_path / "teacher", recipe(data, f"--scale={scale}"), GLUE["stsb"], examples, sharding.one_device()
     )
     numbers = load_task_model(tmp_path / "teacher").predict(examples).values
     np.testing.assert_allclose(scale * logits[:, 0], numbers, atol=1e-5)
