@@ -19,38 +19,23 @@ from bertzoo.jobs import run
 from bertzoo.jobs.record import JobRecord
 from bertzoo.jobs.run import Checks
 from bertzoo.runs.configs import Pretrain
+from bertzoo.tasks.glue import GLUE
 
 SIZES = {"batch_size": "4096", "max_predictions": "77"}
-DEV = {"mnli": ("dev_matched", "dev_mismatched")}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with text, GLUE's tasks of two rows each, SQuAD's files, and two labelled texts."""
+    """A folder with text, GLUE's tasks of three rows each, SQuAD's files, and two labelled texts."""
     folder = tmp_path_factory.mktemp("data")
     tiny.write_text(folder / "text.txt", documents=4)
-    for task, (head, _) in labelled.HEADERS.items():
-        if labelled.COLUMNS[task][0] is None:
-            continue
-        for split in ("train", *DEV.get(task, ("dev",))):
-            rows = [row(task, head, label) for label in labelled.LABELS.get(task) or ["2.0", "4.5"]]
-            labelled.write(folder / labelled.FOLDERS[task] / f"{split}.tsv", *filter(None, [head]), *rows)
+    for name, task in GLUE.items():
+        for split in (*task.train, *task.dev):
+            labelled.write_split(name, split, folder)
     quiz.fill(folder)
     for split in ("train", "dev"):
         labelled.write(folder / f"{split}.csv", "text,label", "A cat sat.,0", "The cat slept.,1")
     return folder
-
-
-def row(task: str, head: str | None, label: str) -> str:
-    """A row of a task's table with this label."""
-    width = len(head.split("\t")) if head else 4
-    cells = ["1"] * width
-    first, second, target = labelled.COLUMNS[task][0]
-    cells[first] = "A cat sat."
-    if second is not None:
-        cells[second] = "The cat slept."
-    cells[target] = label
-    return "\t".join(cells)
 
 
 @pytest.mark.parametrize("name", quick(sorted(config.shipped(recipe.FOLDER)), "demo_pipeline"))

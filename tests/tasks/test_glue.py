@@ -1,29 +1,12 @@
 """GLUE's files: every task's columns and labels, quirks of the TSVs, and errors with file and line."""
 
 import pytest
-from labelled import COLUMNS, FOLDERS, HEADERS, LABELS, STSB, write
+from labelled import COLUMNS, FOLDERS, LABELS, STSB, write, write_split
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import UserError
 from bertzoo.tasks.glue import GLUE
 from bertzoo.tasks.task import double_unordered
-
-SCORES = ["0.000", "5.0", "2.4"]
-
-
-def made(name, split, directory):
-    """A split of three rows of a task under the header that GLUE gives it; the cells of every row."""
-    header = HEADERS[name][split.startswith("test")]
-    width = len(header.split("\t")) if header else 4
-    rows = [[f"cell {row} {column}" for column in range(width)] for row in range(3)]
-    for nth, row in enumerate(rows):
-        if split.startswith("test"):
-            row[0] = str(nth)
-        else:
-            row[COLUMNS[name][0][2]] = (LABELS[name] or SCORES)[nth % (len(LABELS[name] or SCORES))]
-    file = "diagnostic" if name == "ax" else split
-    write(directory / FOLDERS[name] / f"{file}.tsv", *filter(None, [header]), *("\t".join(row) for row in rows))
-    return rows
 
 
 def test_there_are_nine_tasks_and_the_diagnostic_set():
@@ -50,7 +33,7 @@ def test_integer_labels_of_the_hub_have_the_hubs_order(name):
 def test_every_split_has_its_columns(tmp_path, name):
     task = GLUE[name]
     for split in (*task.train, *task.dev):
-        rows = made(name, split, tmp_path)
+        rows = write_split(name, split, tmp_path)
         (a, b, label), read = COLUMNS[name][0], task.read(split, tmp_path)
         assert read.skipped == {} and [e.key for e in read.examples] == ["0", "1", "2"]
         for example, row in zip(read.examples, rows, strict=True):
@@ -58,14 +41,14 @@ def test_every_split_has_its_columns(tmp_path, name):
             expected = LABELS[name].index(row[label]) if LABELS[name] else float(row[label])
             assert example.label == expected and type(example.label) is type(expected)
     for split in task.test:
-        rows = made(name, split, tmp_path)
+        rows = write_split(name, split, tmp_path)
         (a, b), examples = COLUMNS[name][1], task.read(split, tmp_path).examples
         found = [(e.key, e.text_a, e.text_b, e.label) for e in examples]
         assert found == [(row[0], row[a], None if b is None else row[b], None) for row in rows]
 
 
 def test_a_directory_is_known_by_its_other_names_and_by_itself(tmp_path):
-    made("sst2", "train", tmp_path)
+    write_split("sst2", "train", tmp_path)
     assert len(GLUE["sst2"].read("train", tmp_path / "SST-2").examples) == 3
     (tmp_path / "SST-2").rename(tmp_path / "sst")
     assert len(GLUE["sst2"].read("train", str(tmp_path)).examples) == 3
@@ -155,14 +138,14 @@ def test_the_error_of_a_missing_file_names_its_place(tmp_path):
 
 
 def test_two_sources_in_one_place_raise(tmp_path):
-    made("rte", "train", tmp_path)
+    write_split("rte", "train", tmp_path)
     (tmp_path / "RTE" / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=mentioning("RTE", "train.tsv", "train-00000-of-00001.parquet")):
         GLUE["rte"].read("train", tmp_path)
 
 
 def test_pairs_are_doubled_the_other_way_round(tmp_path):
-    rows = made("mrpc", "train", tmp_path)
+    rows = write_split("mrpc", "train", tmp_path)
     examples = double_unordered(GLUE["mrpc"].read("train", tmp_path).examples)
     assert [e.key for e in examples] == ["0", "1", "2", "3", "4", "5"]
     assert [(e.text_a, e.text_b) for e in examples[3:]] == [(row[4], row[3]) for row in rows]
