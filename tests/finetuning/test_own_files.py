@@ -88,9 +88,8 @@ def test_a_folder_with_usual_names_needs_no_other_options(folder: Path, monkeypa
 
 @pytest.mark.slow
 def test_questions_have_tables_reports_and_later_files(quiz_folder: Path, tmp_path, capsys):
-    columns = ["--own.question=asked", "--own.context=paragraph", "--own.answer=said", "--own.train=own.jsonl"]
-    options = ["--task=own", "--own.kind=span", *columns, "--squad.heldout=0.3", f"--data_dir={quiz_folder}"]
-    assert quiz.finetune(quiz_folder, tmp_path / "run", *options, "--seeds=1", "--epochs=1") == 0
+    options = ["--task=own", *quiz.OWN, "--seeds=1", "--epochs=1"]
+    assert quiz.finetune(quiz_folder, tmp_path / "run", *options) == 0
     assert mentions(said(capsys, "results", tmp_path / "run")[0], "dev exact_match", "dev f1")
     assert mentions(said(capsys, "report", tmp_path / "run")[0], "report.md")
     later = (quiz_folder / "own.jsonl").read_text().splitlines(keepends=True)[:12]

@@ -17,10 +17,6 @@ RUNS: dict[str, Any] = {
     "answers": (quiz.finetune, "quiz_folder"),
     "vectors": (embedding_runs.finetune, "place"),
 }
-OWN = [
-    *("--task=own", "--own.kind=span", "--own.train=own.jsonl", "--own.question=asked", "--own.context=paragraph"),
-    *("--own.answer=said", "--squad.heldout=0.3"),
-]
 JOINT = ["--task=squad2", "--squad.joint=true"]
 LABELS = [
     (["--task=cole"], ("'cole'", "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad")),
@@ -72,7 +68,7 @@ ANSWERS = [
     (["--task=squad1", "--max_length=7"], ("max_length = 7", "max_question")),
     (["--task=squad1", "--squad.heldout=1"], ("heldout = 1.0",)),
     (["--task=own", "--own.kind=span", "--own.train=own.jsonl"], ("own.dev", "development")),
-    ([*OWN, "--own.test=none.csv"], ("none.csv", "exist")),
+    (["--task=own", *quiz.OWN, "--own.test=none.csv"], ("none.csv", "exist")),
     (["--task=own", "--own.kind=span", "--own.label=x"], ("label = 'x'", "kind = 'span'")),
     (["--task=own", "--own.question=x"], ("question = 'x'", "kind = 'classification'")),
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import planted
 import pytest
 from planted import results, said
-from quiz import finetune, kept, span
+from quiz import OWN, finetune, kept, span
 
 from bertzoo.core import config
 from bertzoo.finetuning.seeds import SeedJob
@@ -70,12 +70,6 @@ def test_the_joint_head_finds_questions_without_an_answer(quiz_folder: Path, tmp
     best = {key: found[0]["text"] for key, found in kept(tmp_path / "run", 0, "nbest_predictions").items()}
     assert scores["best_f1"] == score_2(questions, best, odds, threshold=0)["best_f1"]
     assert load_model.read_model(tmp_path / "run").head.beam == 5
-
-
-OWN = [
-    *("--own.kind=span", "--own.train=own.jsonl", "--own.question=asked", "--own.context=paragraph"),
-    *("--own.answer=said", "--squad.heldout=0.3"),
-]
 
 
 def encoded(task: Any, tokenizer: Any) -> tuple[windows.Windows, windows.Windows]:
