@@ -21,6 +21,7 @@ import pytest
 import quiz
 import tiny
 import tomli_w
+from embedding_runs import write_beir
 from in_jax import Export
 from test_documented_commands import COMMANDS, ROOT, snippets
 
@@ -217,10 +218,8 @@ def titles(workplace: Workplace, path: Path) -> None:
     for name, count in (("train", 32), ("dev", 12)):
         drawn = [[" ".join(draw.choice(planted.WORDS[8:], 3)) for _ in range(2)] for _ in range(count)]
         (path / f"{name}.csv").write_text("\n".join(["text,answer", *(",".join(row) for row in drawn)]) + "\n")
-    (path / "corpus.jsonl").write_text('{"_id": "d1", "text": "bara doti"}\n{"_id": "d2", "text": "kera luso"}\n')
-    (path / "queries.jsonl").write_text('{"_id": "q1", "text": "bara"}\n')
-    (path / "qrels").mkdir()
-    (path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    documents = [{"_id": "d1", "text": "bara doti"}, {"_id": "d2", "text": "kera luso"}]
+    write_beir(path, documents, [{"_id": "q1", "text": "bara"}], [("q1", "d1")])
     respell(path)
 
 

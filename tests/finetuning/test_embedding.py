@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiers
-from embedding_runs import TOPICS, WORDS, finetune
+from embedding_runs import TOPICS, WORDS, finetune, write_beir
 from messages import mentioning, mentions
 from planted import said
 from tiny import devices
@@ -190,12 +190,10 @@ def test_tasks_of_embeddings(place: Path, tmp_path):
     (tmp_path / "pairs.csv").write_text(pairs)
     texts = "text,label\n" + "".join(f"{' '.join(draw.permutation(t.split()))},{t[:4]}\n" for t in TOPICS * 6)
     (tmp_path / "topics.csv").write_text(texts)
-    (tmp_path / "qrels").mkdir()
-    for name, prefix in (("corpus", "d"), ("queries", "q")):
-        lines = (json.dumps({"_id": f"{prefix}{i}", "text": t, "title": ""}) + "\n" for i, t in enumerate(TOPICS))
-        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
-    judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\td{i}\t1\n" for i in range(4))
-    (tmp_path / "qrels" / "test.tsv").write_text(judged)
+    documents, queries = (
+        [{"_id": f"{prefix}{i}", "text": t, "title": ""} for i, t in enumerate(TOPICS)] for prefix in "dq"
+    )
+    write_beir(tmp_path, documents, queries, [(f"q{i}", f"d{i}") for i in range(4)])
 
     def score(task: str, **source: Any) -> dict[str, float]:
         return bertzoo.evaluate(place / "run", task=task, **source)["scores"]["test"]
