@@ -321,5 +321,5 @@ def test_written_vectors_have_the_precision(place: Path, tmp_path, monkeypatch):
     monkeypatch.setattr(embed, "_PART", 5)
     for precision in ("float32", "int8", "binary"):
         path = tmp_path / f"{precision}.npy"
-        assert cli.main(["embed", str(place / "run"), *TEXTS[:12], f"--precision={precision}", f"-o={path}"]) == 0
+        assert cli.main(["embed", str(place / "run"), *TEXTS[:12], f"--precision={precision}", "-o", str(path)]) == 0
         np.testing.assert_array_equal(np.load(path), bertzoo.embed(place / "run", TEXTS[:12], precision=precision))
