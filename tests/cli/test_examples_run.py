@@ -97,7 +97,8 @@ class Workplace:
         path = self.folder / name
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            _maker(name)(self, path)
+            maker = next(maker for pattern, maker in MAKERS.items() if re.fullmatch(pattern, name))
+            maker(self, path)
         return path
 
 
@@ -292,10 +293,6 @@ MAKERS: dict[str, Callable[[Workplace, Path], object]] = {
     r"dev-v2\.0\.json": lambda workplace, path: shutil.copy(workplace.place("squad") / path.name, path),
     r"mine\.csv": written("score,value\ncola/matthews,50\n"),
 }
-
-
-def _maker(name: str) -> Callable[[Workplace, Path], object]:
-    return next(maker for pattern, maker in MAKERS.items() if re.fullmatch(pattern, name))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import planted
 import pytest
 from beginning import write_model
 from messages import mentions
-from place import PIPELINE, STAND_IN, STEPS, Place, until
+from place import PIPELINE, STAND_IN, STEPS, Place, calls, until
 
 from bertzoo.cli import main as cli
 from bertzoo.jobs import local, run
@@ -174,12 +174,7 @@ def test_a_stopped_or_killed_pipeline_goes_on(place: Place, step: int) -> None:
     place.behave({verb: {"wait": True}})
     for number, code in ((signal.SIGTERM, 3), (signal.SIGKILL, -signal.SIGKILL)):
         process = place.start()
-        until(
-            lambda: (
-                Path("calls").exists()
-                and json.loads(Path("calls").read_text().splitlines()[-1])["line"].startswith(verb)
-            )
-        )
+        until(lambda: (lines := calls()) and json.loads(lines[-1])["line"].startswith(verb))
         process.send_signal(number)
         assert process.wait(timeout=60) == code
     if verb == "phone":
@@ -196,8 +191,7 @@ def test_a_launcher_ends_with_a_killed_pipeline(place: Place) -> None:
     launcher.write_text("#!/bin/sh\necho $$ > launched\nexec sleep 60\n")
     launcher.chmod(0o755)
     process = place.start("--launch=./launch.sh")
-    until(lambda: Path("launched").exists() and Path("launched").read_text().strip())
+    number = until(lambda: Path("launched").exists() and Path("launched").read_text().strip())
     process.kill()
     process.wait()
-    number = Path("launched").read_text().strip()
     until(lambda: not Path("/proc", number).exists())

@@ -93,8 +93,7 @@ def gcloud(argv: list[str]) -> None:
 
 
 def advance(states: list[str]) -> None:
-    gone = states[0] in {"DELETING"} and len(states) == 1
-    if gone or states[1:]:  # a deletion by another process is not to be undone
+    if states == ["DELETING"] or states[1:]:  # a deletion by another process is not to be undone
         write("states", states[1:])
 
 
@@ -258,8 +257,7 @@ def bertzoo(argv: list[str]) -> None:
     print(f"process {process} begins", end="", flush=True)  # a line without an end
     codes = read(f"codes{process}", read("codes", []))
     code = codes.pop(0) if codes else 0
-    name = f"codes{process}"
-    write(name, codes)
+    write(f"codes{process}", codes)
     if code < 0:  # dies of a signal
         os.kill(os.getpid(), -code)
     begun = time.monotonic()

@@ -112,9 +112,6 @@ def benchmark_model(argv: list[str]) -> int:
     return 0
 
 
-PROGRAMS = (adb, benchmark_model)
-
-
 def main() -> None:
     program, *argv = sys.argv[1:]
     with open(f"{CLOUD}/calls", "a") as file:
@@ -124,7 +121,7 @@ def main() -> None:
     if why := refusal([program, *argv]):
         print(f"ERROR: {why}", file=sys.stderr)
         sys.exit(2)
-    sys.exit({each.__name__: each for each in PROGRAMS}[program](argv))
+    sys.exit({"adb": adb, "benchmark_model": benchmark_model}[program](argv))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from messages import mentions
 from test_gke import IMAGE, ONE_HOST, SLICE
 from test_tpu_vm import COMPUTE, SMOKE, TPU, WHERE
 
-FILES = sorted(path for path in LAUNCH.rglob("*") if path.is_file())
-SCRIPTS = [path for path in FILES if path.suffix == ".sh"]
+SCRIPTS = sorted(LAUNCH.rglob("*.sh"))
 LAUNCHERS = ["local_multi.sh", "slurm.sh", "tpu_vm.sh", "gke/job.sh"]
 
 

@@ -190,12 +190,9 @@ def test_a_smoke_test_that_fails_deletes_the_tpu_too(cloud: Cloud, step: str):
     assert len(cloud.calls(*QUEUED, "delete")) == 1
 
 
-PRUNING = ("--", "prune", "prune_66m", "--from=bucket/bert")
-
-
 @pytest.mark.parametrize("words", [("--run_dir=gs://b/66m",), ("--run_dir", "gs://b/66m")], ids=["one", "two"])
 def test_pruning_behind_a_url_stops_before_anything_is_rented(cloud: Cloud, words: tuple[str, ...]):
-    out = cloud.run("tpu_vm.sh", "watch", *TPU, *PRUNING, *words, code=2)
+    out = cloud.run("tpu_vm.sh", "watch", *TPU, "--", "prune", "prune_66m", "--from=bucket/bert", *words, code=2)
     assert mentions(out, "prune", "gs://b/66m", "--run_dir") and not cloud.calls()
 
 

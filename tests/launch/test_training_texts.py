@@ -10,7 +10,6 @@ from pathlib import Path
 from bertzoo.finetuning.embedding_scores import read_retrieval
 
 LAUNCH = Path(__file__).parents[2] / "launch"
-PAGE = "<h1>Open a {}</h1><p>{}</p>"
 LONG = "First choose a {0} in the menu. Then wait until the {0} has been opened, which may take some time."
 WORDNET = '  1 licence\n0001 03 n 01 dog 0 000 | a domestic animal; "the dog barked all night"\n'
 SECTION = "Words that fill a section until it is long enough to say something about its heading."
@@ -37,7 +36,7 @@ def read(folder: Path) -> dict[str, list[str]]:
 def test_texts_of_each_kind_of_source(tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     for name in ("file", "folder"):
-        (tmp_path / "pages" / f"{name}.html").write_text(PAGE.format(name, LONG.format(name)))
+        (tmp_path / "pages" / f"{name}.html").write_text(f"<h1>Open a {name}</h1><p>{LONG.format(name)}</p>")
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "data.noun").write_text(WORDNET)
     wiki = "= = = Confetti = = = Confetti is paper. It is thrown at weddings! = = = Poales = = = Poales are plants."

@@ -15,12 +15,11 @@ from bertzoo.tasks.answers import Decoding
 from bertzoo.tasks.windows import Windowing
 
 CONTEXT = "The leader was John Smith (1895-1943), born in Japan. Who was in Japan's leader's Café?"
-WINDOWING = Windowing(max_length=16, stride=4, max_question=3)
 
 
 def made(*contexts):
     several = [question(context, key=f"q{index}") for index, context in enumerate(contexts)]
-    return windows.make_windows(several, TOKENIZER, WINDOWING, labels=False)
+    return windows.make_windows(several, TOKENIZER, Windowing(max_length=16, stride=4, max_question=3), labels=False)
 
 
 def logits(found, seed=0, length=20):

@@ -24,7 +24,6 @@ TOKENIZERS = {
     "byte_bpe": PAIRS,
 }
 SMALL = Windowing(max_length=20, stride=4, max_question=5)
-LONG = Windowing(max_length=60, max_question=5)
 small = settings(max_examples=60, deadline=None, derandomize=True)
 
 
@@ -143,7 +142,7 @@ ALIGNED = [  # tokenizer, paragraph, answer and the text that is learnt
 
 @pytest.mark.parametrize(("tokenizer", "context", "answer", "expected"), ALIGNED)
 def test_answers_are_the_words_they_touch_or_their_own_pieces(tokenizer, context, answer, expected):
-    encoded = make(question(context, answer), windowing=LONG, tokenizer=tokenizer)
+    encoded = make(question(context, answer), windowing=Windowing(max_length=60, max_question=5), tokenizer=tokenizer)
     if expected is None:
         assert not encoded.windows and encoded.skipped == {
             "the answer is not in the paragraph where it should start": 1
