@@ -23,17 +23,9 @@ def objective(classes: int = CLASSES, **settings) -> LabelledObjective:
     return LabelledObjective(model=head.build(MODEL, Compute()), **settings)
 
 
-def batch(seed: int = 0, **more: np.ndarray) -> dict[str, np.ndarray]:
-    draw = np.random.default_rng(seed)
-    mask = np.arange(LENGTH) < draw.integers(3, LENGTH + 1, (ROWS, 1))
-    return {
-        "input_ids": draw.integers(0, 30, (ROWS, LENGTH)).astype(np.int32),
-        "token_type_ids": draw.integers(0, 2, (ROWS, LENGTH)).astype(np.int32),
-        "attention_mask": mask.astype(np.int32),
-        "label": draw.integers(0, CLASSES, ROWS).astype(np.int32),
-        "row_weight": np.array([1, 1, 1, 1, 0], np.float32),
-        **more,
-    }
+def batch(**more: np.ndarray) -> dict[str, np.ndarray]:
+    label = np.random.default_rng(0).integers(0, CLASSES, ROWS).astype(np.int32)
+    return zoo.batch_of(ROWS, LENGTH, vocabulary=30, spare=1) | {"label": label, **more}
 
 
 @pytest.fixture(scope="module")
