@@ -46,14 +46,11 @@ def fill(made: Path) -> None:
     for version, nulls in (("1.1", False), ("2.0", True)):
         for split, articles in (("train", 10), ("dev", 3)):
             (made / f"{split}-v{version}.json").write_text(json.dumps(table(draw, articles, nulls)))
-    rows = [
-        qa | {"paragraph": p["context"]}
+    lines = [
+        json.dumps({"asked": qa["question"], "paragraph": p["context"], "said": qa["answers"][0]["text"]})
         for a in table(draw, 6, False)["data"]
         for p in a["paragraphs"]
         for qa in p["qas"]
-    ]
-    lines = [
-        json.dumps({"asked": r["question"], "paragraph": r["paragraph"], "said": r["answers"][0]["text"]}) for r in rows
     ]
     lines += [json.dumps({"asked": "?", "paragraph": "lura", "said": "nowhere"})]
     (made / "own.jsonl").write_text("\n".join(lines))

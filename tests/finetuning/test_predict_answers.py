@@ -21,17 +21,15 @@ from bertzoo.runs import load_model
 from bertzoo.tasks import squad
 from bertzoo.tasks.squad_tasks import SquadOptions, score_2
 
+JOINT = SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
+
 
 @pytest.fixture(scope="module")
 def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model directory with an untrained joint head and the options that training records."""
     made, base = tmp_path_factory.mktemp("joint") / "model", load_model.read_model(quiz_folder / "model")
-    head, options = (
-        JointSpanExtraction(beam=4),
-        SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0),
-    )
-    source = {"task": "squad2", "max_length": 24, **squad_notes(options, True)}
-    planted.write(made, base.model, head, base.tokenizer, **source)
+    source = {"task": "squad2", "max_length": 24, **squad_notes(JOINT, True)}
+    planted.write(made, base.model, JointSpanExtraction(beam=4), base.tokenizer, **source)
     return made
 
 
@@ -144,9 +142,7 @@ def test_a_head_with_nulls_prints_null_odds(joint: Path, quiz_folder: Path, caps
     assert {each["index"]: each["null_odds"] for each in found} == pytest.approx(odds, abs=1e-5)
     assert all((each["answer"] == "") == (each["null_odds"] > 0) == (each["start"] is None) for each in found)
     model = load_task_model(joint)
-    assert model.task_class.unnamed(model).task.nulls and model.recipe.squad == SquadOptions(
-        joint=True, candidates=4, stride=8, max_question=4, threshold=0
-    )
+    assert model.task_class.unnamed(model).task.nulls and model.recipe.squad == JOINT
     assert any(-2.75 < each["null_odds"] <= 0 for each in found) and any(each["null_odds"] > 0 for each in found)
 
 

@@ -78,7 +78,6 @@ base = "base.toml"
 model.feed_forward_size = [8, 16, 32, 48, 64, 96]
 """
 WORDS = ("pipeline", "pipeline.toml", "--run_dir=run", "--inputs.labels=labels")
-SWEEPING = ("sweep", "sweep.toml", "--run_dir=runs/s")
 # Runs a command as the command line does, with the stand-in for its jobs; a sweep also with the checks of `verb`.
 PROGRAM = f"""
 import sys
@@ -211,7 +210,7 @@ def calls() -> list[str]:
 @contextmanager
 def started_sweep(*options: str) -> Iterator[subprocess.Popen]:
     """A sweep in its own process, which is always killed at the end."""
-    command = [sys.executable, "-c", PROGRAM, *SWEEPING, "--from=m", *options]
+    command = [sys.executable, "-c", PROGRAM, "sweep", "sweep.toml", "--run_dir=runs/s", "--from=m", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
