@@ -206,11 +206,7 @@ def test_a_verb_without_a_config_takes_no_keys(verb: Callable[..., list[Any]], c
         (SaveError("a disk: RESOURCE_EXHAUSTED"), 1, ("a disk: RESOURCE_EXHAUSTED",)),  # not the memory
         (RuntimeError("RESOURCE_EXHAUSTED: 2 GB"), 2, ("memory ran out", "2 GB")),
         (MemoryError("2 GB"), 2, ("memory ran out", "2 GB")),
-        (
-            RuntimeError("Unable to initialize backend 'x': no"),
-            2,
-            ("Unable to initialize backend 'x'", "JAX_PLATFORMS"),
-        ),
+        (RuntimeError("Unable to initialize backend 'x'"), 2, ("Unable to initialize backend 'x'", "JAX_PLATFORMS")),
     ],
 )
 def test_errors_have_their_exit_code_and_no_traceback(

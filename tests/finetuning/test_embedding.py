@@ -42,16 +42,14 @@ def test_vectors_are_the_normalised_means_of_states(place: Path):
     model = load_model.read_model(place / "run")
     module, params = model.module()
     found = bertzoo.embed(place / "run", texts)
+    specials = model.tokenizer.specials
     for text, vector in zip(texts, found, strict=True):
-        ids = np.array(
-            [[model.tokenizer.specials.cls, *model.tokenizer.encode_batch([text])[0], model.tokenizer.specials.sep]]
-        )
+        ids = np.array([[specials.cls, *model.tokenizer.encode_batch([text])[0], specials.sep]])
         states = module.apply({"params": params}, ids, 0 * ids, 0 * ids + 1).hidden_states[-1][0]
         mean = np.asarray(states).mean(0)
         np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-5)
-    np.testing.assert_allclose(
-        bertzoo.embed(place / "run", texts, truncate_dim=4), unit_vectors(found[:, :4]), atol=1e-6
-    )
+    cut = bertzoo.embed(place / "run", texts, truncate_dim=4)
+    np.testing.assert_allclose(cut, unit_vectors(found[:, :4]), atol=1e-6)
 
 
 def test_a_long_text_is_the_weighted_mean_of_its_pieces(place: Path):
@@ -193,9 +191,7 @@ def test_tasks_of_embeddings(place: Path, tmp_path):
     def score(task: str, **source: Any) -> dict[str, float]:
         return bertzoo.evaluate(place / "run", task=task, **source)["scores"]["test"]
 
-    assert score("retrieval", data_dir=tmp_path) == {
-        "ndcg_10": 100, "mrr_10": 100, "recall_10": 100, "recall_100": 100
-    }  # fmt: skip
+    assert score("retrieval", data_dir=tmp_path) == dict.fromkeys(("ndcg_10", "mrr_10", "recall_10", "recall_100"), 100)
     assert score("clustering", input=tmp_path / "topics.csv")["v_measure"] > 90
     found = score("pair_classification", input=tmp_path / "pairs.csv")
     assert found["average_precision"] > 90 and found["accuracy"] >= 87.5 and found["f1"] > 85

@@ -18,11 +18,8 @@ MODULES = (
     "transformers bertzoo modeling_bertzoo configuration_bertzoo tokenizer tokenization modeling_own configuration_own"
 )
 PICKLES = ("pytorch_model.bin", "training_args.bin", "optimizer.pt", "model.pkl", "tokenizer.pkl", "params.npy")
-NAMED = {
-    "AutoConfig": "configuration_own.Own",
-    "AutoModel": "modeling_own.Own",
-    "AutoTokenizer": ["tokenizer.Own", None],
-}
+NAMED = {"AutoConfig": "configuration_own.Own", "AutoModel": "modeling_own.Own"}
+NAMED |= {"AutoTokenizer": ["tokenizer.Own", None]}
 # Run with -P: like the command `bertzoo`, it has no current directory in its path.
 COMMANDS = "import json, sys; from bertzoo.cli.main import main; print([*map(main, json.loads(sys.argv[1]))])"
 ALL, NONE = [0] * 5, [2] * 5  # exit codes of `commands`

@@ -102,13 +102,8 @@ def test_texts_without_labels_get_those_of_the_teacher(own, given, logits, expec
     (tmp_path / "dev.csv").write_text(f"text,label\nbara,{given}\nkera,{other}\n")
     (tmp_path / "more.jsonl").write_text('{"text": "kera"}\n{"text": "luso"}\n')
     files: Any = {"train": "train.csv", "dev": "dev.csv", "unlabelled": "more.jsonl"}
-    recipe = Finetune(
-        task="own",
-        data_dir=str(tmp_path),
-        own=CustomFiles(**own, **files),
-        alpha=0.5,
-        scale=2.0 if own.get("kind") == "regression" else 1.0,
-    )
+    scale = 2.0 if own.get("kind") == "regression" else 1.0
+    recipe = Finetune(task="own", data_dir=str(tmp_path), own=CustomFiles(**own, **files), alpha=0.5, scale=scale)
     task = resolve_task(recipe)
     train: Any = task.read_splits(RowForm(tokenizer, 16, 0))[0]
     flipped = replace(train, examples=[train.examples[0]._replace(label=-7), *train.examples[1:]])
@@ -118,7 +113,7 @@ def test_texts_without_labels_get_those_of_the_teacher(own, given, logits, expec
     np.testing.assert_array_equal(taught.rows.label, np.array(expected, np.float32))
     (slot,) = taught.plan(3, (16,))
     batch = taught.batch(slot, 3)
-    np.testing.assert_array_equal(batch["label"], np.array(expected, np.float32)[slot.rows] / recipe.scale)
+    np.testing.assert_array_equal(batch["label"], np.array(expected, np.float32)[slot.rows] / scale)
     np.testing.assert_array_equal(batch[TEACHER], np.array(logits, np.float32)[slot.rows])
 
 

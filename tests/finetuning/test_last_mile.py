@@ -135,9 +135,8 @@ def test_a_file_applies_the_thresholds_and_its_card_states_them(run: Path, mails
     Export(tmp_path).stand_in(monkeypatch)
     file = Export(tmp_path)(run, "--lengths=24")
     ours, theirs = (records(capsys, path, f"--input={mails / 'dev.csv'}") for path in (run, file))
-    assert [one["label"] for one in ours] == [one["label"] for one in theirs] and None in [
-        one["label"] for one in theirs
-    ]
+    labels = [one["label"] for one in theirs]
+    assert [one["label"] for one in ours] == labels and None in labels
     np.testing.assert_allclose(*([one["probability"] for one in side] for side in (ours, theirs)), rtol=1e-4)
     document = json.loads(file.with_name(f"{file.name}.json").read_text())
     decision = json.loads((run / "seed-0/decision.json").read_text())

@@ -24,11 +24,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("train", 240), ("dev", 40)):
         lines = ["bad,text,good"]
         for good, bad in draw.integers(0, 2, (count, 2)):
-            words = [
-                *draw.choice(WORDS[8:], draw.integers(2, 6)),
-                *[draw.choice(GOOD)] * good,
-                *[draw.choice(BAD)] * bad,
-            ]
+            words = [*draw.choice(WORDS[8:], draw.integers(2, 6))]
+            words += [draw.choice(GOOD)] * good + [draw.choice(BAD)] * bad
             lines.append(f"{bad},{' '.join(draw.permutation(words))},{good}")
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
     return folder

@@ -120,9 +120,8 @@ def test_heads_that_label_texts_share_rows(folder: Path, tmp_path: Path):
         HeadColumns(name="stars", kind="regression", label="stars", weight=0.5),
         HeadColumns(name="tags", kind="multi_label", label="tags", separator=";", weight=3.0),
     )
-    recipe = Finetune(
-        task="own", data_dir=str(tmp_path), own=CustomFiles(train="train.jsonl", dev="train.jsonl", heads=heads)
-    )
+    own = CustomFiles(train="train.jsonl", dev="train.jsonl", heads=heads)
+    recipe = Finetune(task="own", data_dir=str(tmp_path), own=own)
     task: Any = resolve_task(recipe)
     tokenizer: Any = load_model.read_model(folder / "model").tokenizer
     split = task.encode(task.read("train", str(tmp_path)).examples, "train", RowForm(tokenizer, 16, 0), "train")

@@ -18,13 +18,11 @@ from bertzoo.finetuning.settings import Finetune
 
 @pytest.mark.slow
 def test_results_has_a_row_for_each_run(finished: Path, tmp_path, capsys):
-    shutil.copytree(finished, tmp_path / "other")
-    rows = json.loads(said(capsys, "results", finished, tmp_path / "other", "--json")[0])["rows"]
+    runs = (finished, shutil.copytree(finished, tmp_path / "other"))
+    rows = json.loads(said(capsys, "results", *runs, "--json")[0])["rows"]
     accuracy = results(finished)["median"]["dev"]["accuracy"]
     assert [row["cells"]["own dev accuracy"]["value"] for row in rows] == [pytest.approx(accuracy)] * 2
-    assert all(
-        row["source"].startswith(str(run)) for row, run in zip(rows, (finished, tmp_path / "other"), strict=True)
-    )
+    assert all(row["source"].startswith(str(run)) for row, run in zip(rows, runs, strict=True))
     assert mentions(said(capsys, "results", finished)[0], "own dev accuracy", finished)
 
 
@@ -93,10 +91,8 @@ def test_questions_have_tables_reports_and_later_files(quiz_folder: Path, tmp_pa
     assert mentions(said(capsys, "results", tmp_path / "run")[0], "dev exact_match", "dev f1")
     assert mentions(said(capsys, "report", tmp_path / "run")[0], "report.md")
     later = (quiz_folder / "own.jsonl").read_text().splitlines(keepends=True)[:12]
-    (tmp_path / "later.jsonl").write_text("".join(later))
-    document = json.loads(
-        said(capsys, "evaluate", tmp_path / "run", f"--input={tmp_path / 'later.jsonl'}", "--json")[0]
-    )
+    (file := tmp_path / "later.jsonl").write_text("".join(later))
+    document = json.loads(said(capsys, "evaluate", tmp_path / "run", f"--input={file}", "--json")[0])
     assert document["examples"] == {"test": 12} and document["scores"]["test"].keys() == {"exact_match", "f1"}
 
 

@@ -96,10 +96,7 @@ VECTORS = [
     ([*NEW_MODEL, "--from=$vectors/run", "--model.vocab_size=9"], ("vocabulary", "9")),
     ([*NEW_MODEL, "--from=$vectors/run", "--keep_head=true"], ("keep_head", "[model]")),
     ([*NEW_MODEL, "--from=$vectors/run", "--head=task"], ("head = 'task'", "[model]")),
-    (
-        [*NEW_MODEL, "--from=$vectors/run", "--model.max_positions=8"],
-        ("max_length = 12", "8 positions of [model]"),
-    ),
+    ([*NEW_MODEL, "--from=$vectors/run", "--model.max_positions=8"], ("max_length = 12", "8 positions of [model]")),
     ([*NEW_MODEL], ("$vectors/model", "gives texts no vectors")),
 ]
 

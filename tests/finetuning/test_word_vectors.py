@@ -29,9 +29,8 @@ SCRIPT = Path(__file__).parents[2] / "launch" / "word_table.py"
 @pytest.fixture(scope="module")
 def table(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("words") / "table"
-    done = subprocess.run(
-        [sys.executable, SCRIPT, place / "run", out, "--size", "6"], capture_output=True, text=True, check=True
-    )
+    words = [sys.executable, SCRIPT, place / "run", out, "--size", "6"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{out}: ") and done.stdout.endswith("of 6 numbers\n")
     return out
 

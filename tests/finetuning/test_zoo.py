@@ -12,6 +12,7 @@ from beginning import build_tokenizer
 from messages import mentions
 from planted import results, said
 from tiers import quick
+from zoo import UNEVEN
 
 from bertzoo import models
 from bertzoo.core import config
@@ -39,10 +40,7 @@ KINDS = [
     (models.Electra, {**SIZES, "embedding_size": 8}),
     (models.MobileBert, {**SIZES, "embedding_size": 8, "bottleneck_size": 8, "feed_forwards": 2}),
     (models.ModernBert, {**SIZES, "window": 6}),
-    (
-        models.SchuBert,
-        {**WIDTHS, "feed_forward_sizes": (20, 34), "heads": (3, 2), "key_sizes": (7, 5), "value_sizes": (4, 9)},
-    ),
+    (models.SchuBert, WIDTHS | UNEVEN),
     (models.SqueezeBert, SIZES),
 ]
 SHORT = ["--task=mrpc", "--batch_size=16", "--max_length=24", "--buckets=2", "--optimizer.learning_rate=1e-2"]

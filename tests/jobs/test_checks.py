@@ -26,9 +26,7 @@ def test_a_damaged_record_is_an_error(place: Place, text: str, parts: tuple[str,
     assert mentions(place.run(code=2)[1], *parts) and place.calls() == []
 
 
-NEW = [
-    f"--finetune.{option}" for option in ("head=embedding", "own.kind=texts", "own.text_b=text2", "model.kind=static")
-]
+NEW = [f"--finetune.{key}" for key in ("head=embedding", "own.kind=texts", "own.text_b=text2", "model.kind=static")]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ from messages import mentioning
 from bertzoo.core.errors import UserError
 from bertzoo.jobs import local, record
 
+CUDA = "CUDA_VISIBLE_DEVICES"
 BOUNDS = {"TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_PROCESS_BOUNDS": "1,1,1"}
 
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDA_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"):
+    for name in (CUDA, "TPU_VISIBLE_CHIPS"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -25,14 +26,9 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("cpu", 8), None, {}, [{}]),
         (("cpu", 8), 3, {}, [{}, {}, {}]),
-        (("gpu", 2), None, {}, [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]),
-        (("gpu", 4), 1, {}, [{"CUDA_VISIBLE_DEVICES": "0"}]),
-        (
-            ("gpu", 2),
-            None,
-            {"CUDA_VISIBLE_DEVICES": "3,GPU-5"},
-            [{"CUDA_VISIBLE_DEVICES": "3"}, {"CUDA_VISIBLE_DEVICES": "GPU-5"}],
-        ),
+        (("gpu", 2), None, {}, [{CUDA: "0"}, {CUDA: "1"}]),
+        (("gpu", 4), 1, {}, [{CUDA: "0"}]),
+        (("gpu", 2), None, {CUDA: "3,GPU-5"}, [{CUDA: "3"}, {CUDA: "GPU-5"}]),
         (("tpu", 2), None, {}, [{"TPU_VISIBLE_CHIPS": "0", **BOUNDS}, {"TPU_VISIBLE_CHIPS": "1", **BOUNDS}]),
         (("tpu", 2), 1, {"TPU_VISIBLE_CHIPS": "2,3"}, [{"TPU_VISIBLE_CHIPS": "2", **BOUNDS}]),
         (("rocm", 2), None, {}, [{}]),

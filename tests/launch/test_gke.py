@@ -205,10 +205,8 @@ def test_a_transfer_is_run_as_one(cloud: Cloud):
 
 
 def test_the_image_can_read_a_bucket():
-    assert (
-        "-c constraints.txt '.[gcs,sentencepiece,tensorboard,zstd]' 'jax[tpu]'"
-        in (LAUNCH / "gke/Dockerfile").read_text()
-    )
+    text = (LAUNCH / "gke/Dockerfile").read_text()
+    assert "-c constraints.txt '.[gcs,sentencepiece,tensorboard,zstd]' 'jax[tpu]'" in text
 
 
 ONE_HOST = ("--tpu=v6e", "--topology=2x2", "--bucket=b")

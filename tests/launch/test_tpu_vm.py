@@ -169,14 +169,12 @@ def test_a_smoke_test_brings_its_results_and_deletes_the_tpu(
 ):
     """In place of launch/smoke.sh, whose runs tests/launch/test_smoke.py has."""
     cloud.set(smoke=code)
-    out = cloud.run("tpu_vm.sh", "smoke", *api, *SMOKE, f"--folder={tmp_path}/results", code=code)
-    assert (tmp_path / "results/smoke.txt").read_text() == "measured\n" and mentions(
-        out, "results/smoke.txt", "issue form"
-    )
+    words = ("smoke", *api, *SMOKE, f"--folder={tmp_path}/results")
+    out = cloud.run("tpu_vm.sh", *words, code=code)
+    assert (tmp_path / "results/smoke.txt").read_text() == "measured\n"
+    assert mentions(out, "results/smoke.txt", "issue form")
     assert len(cloud.calls(*resource, "create")) == len(cloud.calls(*resource, "delete")) == 1
-    assert mentions(
-        cloud.run("tpu_vm.sh", "smoke", *api, *SMOKE, f"--folder={tmp_path}/results", code=2), "results", "exists"
-    )
+    assert mentions(cloud.run("tpu_vm.sh", *words, code=2), "results", "exists")
     cloud.set(states=["ACTIVE"])
     (cloud.folder / "worker0").mkdir()
     assert mentions(cloud.run("tpu_vm.sh", "smoke", *api, *SMOKE, code=2), "pod", "ACTIVE", "--name")

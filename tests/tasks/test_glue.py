@@ -1,7 +1,7 @@
 """GLUE's files: every task's columns and labels, quirks of the TSVs, and errors with file and line."""
 
 import pytest
-from labelled import COLUMNS, FOLDERS, LABELS, STSB, write, write_split
+from labelled import COLUMNS, FOLDERS, LABELS, PAIR, STSB, write, write_split
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import UserError
@@ -97,11 +97,7 @@ NAN = f"{STSB}\tscore", "0" + 8 * "\tx"
         ("cola", ["a\t2\t\tb"], ("line 1", "'2'", "'1'", "0, 1")),
         ("cola", ["sentence\tlabel", "a\t1"], ("line 1", "2 columns", "4 columns")),
         ("cola", ["x\t1\t\t\0"], ("line 1", "NUL")),
-        (
-            "rte",
-            ["index\tsentence1\tsentence2\tlabel", "0\ta\tb\tneutral"],
-            ("line 2", "'neutral'", "entailment, not_entailment"),
-        ),
+        ("rte", [f"{PAIR}\tlabel", "0\ta\tb\tneutral"], ("line 2", "'neutral'", "entailment, not_entailment")),
         ("stsb", [NAN[0], NAN[1] + "\tnan"], ("line 2", "'nan'", "'score'", "finite")),
         ("stsb", [NAN[0], NAN[1] + "\tx"], ("line 2", "'x'", "'score'")),
         ("stsb", [NAN[0], NAN[1] + "\t5.1"], ("line 2", 5.1, "'score'", "0 to 5")),

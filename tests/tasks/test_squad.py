@@ -45,10 +45,8 @@ def test_version_2_marks_questions_without_an_answer(tmp_path):
 
 
 def test_a_byte_order_mark_and_an_empty_question_are_read(tmp_path):
-    file = tmp_path / "a.json"
-    file.write_bytes(
-        b"\xef\xbb\xbf" + json.dumps(published("A cat.", asked("a", "cat", 2) | {"question": ""})).encode()
-    )
+    file, table = tmp_path / "a.json", published("A cat.", asked("a", "cat", 2) | {"question": ""})
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(table).encode())
     assert squad.read_questions(file)[0].text == ""
 
 
