@@ -110,10 +110,8 @@ def test_the_report_has_baselines_and_confusions(run: Path, mails: Path, capsys,
     said(capsys, "report", run)
     text, decision = (run / "report.md").read_text(), json.loads((run / "seed-0/decision.json").read_text())
     assert mentions(text, "tf-idf", f"{words:.2f}", f"{vectors:.2f}", f"{decision['temperature']:.3f}", "none")
-    assert all(
-        f"| {' | '.join(map(str, [name, *row]))} |" in text
-        for name, row in zip(LABELS, decision["confusion"], strict=True)
-    )
+    rows = zip(LABELS, decision["confusion"], strict=True)
+    assert all(f"| {' | '.join(map(str, [name, *row]))} |" in text for name, row in rows)
     _, *lines = drawn[run / "reliability.png"].axes[0].lines  # after the diagonal
     for line, curve in zip(lines, decision["reliability"], strict=True):
         np.testing.assert_array_equal(line.get_xydata(), [bin[1:] for bin in curve["bins"] if bin[0]])

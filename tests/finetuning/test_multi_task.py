@@ -168,11 +168,8 @@ def test_a_run_scores_and_predicts_both(folder: Path, data: Path, tmp_path: Path
     found = records(capsys, run, f"--input={data / 'dev.jsonl'}")
     right = [row["label"] == one["heads"]["mood"]["label"] for row, one in zip(rows, found, strict=True)]
     assert 100 * np.mean(right) == pytest.approx(scores["mood_accuracy"])
-    assert all(
-        row["text"][e["start"] : e["end"]] == e["text"]
-        for row, one in zip(rows, found, strict=True)
-        for e in one["heads"]["places"]["entities"]
-    )
+    for row, one in zip(rows, found, strict=True):
+        assert all(row["text"][e["start"] : e["end"]] == e["text"] for e in one["heads"]["places"]["entities"])
     assert bertzoo.predict(run, [row["text"] for row in rows], aggregation="first") == found
     out, _ = said(capsys, "predict", run, rows[0]["text"])
     assert mentions(out, f"mood: {found[0]['heads']['mood']['label']}", "places: ")

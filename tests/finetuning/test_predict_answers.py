@@ -36,25 +36,18 @@ def joint(quiz_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_evaluate_repeats_the_scores_and_files_of_the_run(quiz_run: Path, capsys, tmp_path):
     found = results(quiz_run)
-    best = found["seeds"][found["best"]]
-    for run, options, row in (
-        (quiz_run, ["--batch_size=5"], best),
-        (quiz_run, [f"--seed={1 - best['seed']}"], found["seeds"][1 - best["seed"]]),
-    ):
-        document = json.loads(said(capsys, "evaluate", run, *options, f"--output={tmp_path / 'to'}", "--json")[0])
+    best, other = found["seeds"][found["best"]], found["seeds"][1 - found["best"]]
+    for option, row in (("--batch_size=5", best), (f"--seed={other['seed']}", other)):
+        document = json.loads(said(capsys, "evaluate", quiz_run, option, f"--output={tmp_path / 'to'}", "--json")[0])
         assert document["scores"] == row["scores"] and document["examples"] == {"dev": 24}
         assert document["task"] == "squad1" and document["score"] == row["score"]
         history = next(entry for entry in row["history"] if entry["epoch"] == row["epoch"])
         assert document["loss"] == pytest.approx(history["loss"], rel=1e-5)
         assert not (tmp_path / "to" / "null_odds.json").exists()
         assert json.loads((tmp_path / "to/predictions.json").read_text()) == kept(quiz_run, row["seed"], "predictions")
-        ours, theirs = (
-            {key: best[0]["text"] for key, best in table.items()}
-            for table in (
-                json.loads((tmp_path / "to/nbest_predictions.json").read_text()),
-                kept(quiz_run, row["seed"], "nbest_predictions"),
-            )
-        )
+        written = json.loads((tmp_path / "to/nbest_predictions.json").read_text())
+        tables = (written, kept(quiz_run, row["seed"], "nbest_predictions"))
+        ours, theirs = ({key: answers[0]["text"] for key, answers in table.items()} for table in tables)
         assert ours == theirs
 
 

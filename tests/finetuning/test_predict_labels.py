@@ -355,12 +355,9 @@ def test_skipped_rows_are_logged_and_splits_selectable(models: Path, rte: Path, 
 
 @pytest.mark.slow
 def test_standard_input_must_be_utf_8_whatever_the_locale(finished: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "bertzoo", "predict", str(finished)],
-        input=b"bara\n\xff\xfe\n",
-        capture_output=True,
-        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    )
+    words = [sys.executable, "-m", "bertzoo", "predict", finished]
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(words, input=b"bara\n\xff\xfe\n", capture_output=True, env=environment)
     assert done.returncode == 2 and mentions(done.stderr.decode(), "standard input", "UTF-8", "invalid start byte")
 
 

@@ -104,14 +104,12 @@ def test_the_threshold_for_a_precision_predicts_the_most(seed: int, classes: int
     chances = np.clip(np.round(softmax(logits), 1), 0.01, 0.99)
     chosen = np.full(150, 1) if classes == 2 else chances.argmax(1)
     scores, right = chances[np.arange(150), chosen], chosen == labels
-    sizes = [
-        int((scores >= cut).sum())
-        for cut in np.unique(scores)
-        if binomtest(int(right[scores >= cut].sum()), int((scores >= cut).sum()), alternative="greater")
-        .proportion_ci(0.95, "exact")
-        .low
-        >= least
-    ]
+    sizes = []
+    for cut in np.unique(scores):
+        count = int((scores >= cut).sum())
+        test = binomtest(int(right[scores >= cut].sum()), count, alternative="greater")
+        if test.proportion_ci(0.95, "exact").low >= least:
+            sizes.append(count)
     thresholds, unmet = decision.choose_thresholds(chances, labels, False, "precision", least)
     predictions = decision.predict(chances, thresholds, False)
     predicted = int((predictions == 1).sum() if classes == 2 else (predictions != NONE).sum())

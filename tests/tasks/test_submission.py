@@ -10,19 +10,8 @@ from bertzoo.tasks import glue
 from bertzoo.tasks.glue import GLUE, check_files, check_rows, write_submission
 
 # The rows of GLUE's test sets, without their headers.
-ROWS = {
-    "CoLA.tsv": 1063,
-    "SST-2.tsv": 1821,
-    "MRPC.tsv": 1725,
-    "STS-B.tsv": 1379,
-    "QQP.tsv": 390_965,
-    "MNLI-m.tsv": 9796,
-    "MNLI-mm.tsv": 9847,
-    "QNLI.tsv": 5463,
-    "RTE.tsv": 3000,
-    "WNLI.tsv": 146,
-    "AX.tsv": 1104,
-}
+ROWS = {"CoLA.tsv": 1063, "SST-2.tsv": 1821, "MRPC.tsv": 1725, "STS-B.tsv": 1379, "QQP.tsv": 390_965}
+ROWS |= {"MNLI-m.tsv": 9796, "MNLI-mm.tsv": 9847, "QNLI.tsv": 5463, "RTE.tsv": 3000, "WNLI.tsv": 146, "AX.tsv": 1104}
 
 
 @pytest.fixture
