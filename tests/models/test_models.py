@@ -69,12 +69,8 @@ def build(config, sentence=None, **compute):
     return objective, drawn(objective.init, jax.random.key(1))
 
 
-def loss(objective, params, batch, key=None):
-    return traced_loss(objective, params, batch, key)
-
-
 @functools.partial(jax.jit, static_argnums=0)
-def traced_loss(objective, params, batch, key):
+def loss(objective, params, batch, key=None):
     sums, _ = objective(params, None, batch, key)
     return sum(sums[term] / weight for term, weight in objective.weights(batch).items())
 

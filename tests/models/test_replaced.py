@@ -14,7 +14,7 @@ import zoo
 from arrays import flatten
 from messages import mentioning
 from scipy import stats
-from test_models import SMALL
+from test_models import SMALL, loss
 from tiers import quick
 
 from bertzoo.core.errors import ConfigError
@@ -58,12 +58,6 @@ def batch_of(rows=4, length=12, predictions=4, seed=0):
 def build(config, objective=Replaced(), **compute):  # noqa: B008, a frozen dataclass
     made = objective.build(config, Compute(**compute))
     return made, zoo.drawn(made.init, jax.random.key(1))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def loss(objective, params, batch, key=None):
-    sums, _ = objective(params, None, batch, key)
-    return sum(sums[term] / weight for term, weight in objective.weights(batch).items())
 
 
 @functools.partial(jax.jit, static_argnums=0)
