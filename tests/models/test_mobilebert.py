@@ -12,7 +12,6 @@ import test_models
 from arrays import flatten
 from messages import mentioning
 from test_models import batch_of, build, loss
-from tiers import quick
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.models import Compute, MobileBert
@@ -121,7 +120,7 @@ def shapes(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention_input", quick(["stream", "bottleneck", "shared"], "stream"))
+@pytest.mark.parametrize("attention_input", ["stream", "bottleneck", "shared"])
 @pytest.mark.parametrize(
     "attention", [GroupedHeads(output_groups=2), MixedHeads(kernel_size=3)], ids=["grouped", "mixed"]
 )
