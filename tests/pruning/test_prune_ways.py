@@ -15,11 +15,10 @@ from bertzoo.pruning.costs import betas, flops, parameters
 from bertzoo.pruning.structure import declare
 from bertzoo.runs import load_model
 
-pytestmark = pytest.mark.usefixtures("one_device")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
 TABLES = {"target": {"kind": "parameters", "share": 0.9}, "weigh": WEIGH, "tuning": [{"steps": 2, **SHAPE}]}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,7 +60,6 @@ def check_weighed_by_operations(folder, run, options, capsys):
     assert prune(folder, run, *options) == 0
 
 
-@pytest.mark.slow
 def test_an_iteration_without_a_cut_is_logged(folder, tmp_path, capsys):
     run = tmp_path / "run"
     options = ["--cut.choice=uniform", "--cut.iterations=3", "--target.share=0.95", "--tuning.0.steps=1"]
@@ -74,7 +72,6 @@ def test_an_iteration_without_a_cut_is_logged(folder, tmp_path, capsys):
     assert cut < {1, 2, 3}
 
 
-@pytest.mark.slow
 def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     model, run, path = load_model.read_model(folder / "unpruned").model, tmp_path / "run", tmp_path / "table.json"
     path.write_text(json.dumps(planted(model).document()))
@@ -92,7 +89,6 @@ def test_a_budget_in_milliseconds(folder, tmp_path, capsys):
     assert prune(folder, run, *options) == 0 and (run / layout.MODEL).is_dir()
 
 
-@pytest.mark.slow
 def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     tables = {"objective": {"kind": "replaced", "generator_width": 0.5}}
     tables["model"] = {**MODEL, "kind": "electra", "embedding_size": 8}
@@ -106,7 +102,6 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     assert begun.unused.keys() == load_model.read_model(electra).unused.keys()
 
 
-@pytest.mark.slow
 def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
     groups = {f"{name}_groups": 2 for name in ("query", "key", "value", "intermediate", "output")}
     model = {**MODEL, **groups, "kind": "squeezebert", "layers": 2}
@@ -130,7 +125,6 @@ def test_the_layers_of_a_squeezebert_become_uneven(folder, tmp_path, capsys):
     assert isinstance(load_model.read_model(evenly).model.feed_forward_size, int)
 
 
-@pytest.mark.slow
 def test_a_factorised_embedding_prunes_too(folder, tmp_path):
     tables = {"model": {**MODEL, "kind": "electra", "embedding_size": 8}, "objective": {"sentence": "none"}}
     electra = pretrained(tmp_path, folder, 2, **tables)
@@ -141,7 +135,6 @@ def test_a_factorised_embedding_prunes_too(folder, tmp_path):
     assert 1 <= found.model.embedding_size < 8 and found.model.hidden_size == 16
 
 
-@pytest.mark.slow
 def test_the_demo_of_the_demo(tmp_path, capsys):
     """configs/demo_prune.toml on the demo's model, with fewer steps of pretraining and tuning."""
     run, options = tmp_path / "run", ["--stages.0.steps=20", "--stages.1.steps=1"]
