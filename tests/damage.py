@@ -1,6 +1,7 @@
-"""Damage to files, as disks and interrupted writers do it."""
+"""Damage to files, as disks, interrupted writers and buckets do it."""
 
 from pathlib import Path
+from typing import Any, NoReturn
 
 
 def largest(directory: Path) -> Path:
@@ -20,3 +21,8 @@ def truncate(path: Path) -> Path:
     """Cut the second half off."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     return path
+
+
+def denied(*args: Any, **options: Any) -> NoReturn:
+    """Refuse access, in the place of a bucket's method."""
+    raise PermissionError("403: no access\nto the bucket")

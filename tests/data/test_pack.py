@@ -11,8 +11,9 @@ from made_up import made_up_documents, small, write_documents
 from messages import mentioning, mentions
 
 from bertzoo.core.errors import ConfigError, CorpusError
-from bertzoo.data.corpus.reader import Corpus, Split
+from bertzoo.data.corpus.reader import Split
 from bertzoo.data.corpus.tokenize import tokenize
+from bertzoo.data.hashes import is_heldout
 from bertzoo.data.pack import RowPlan, Sentence, SentencePacking, pair_rows, plan_rows, single_rows
 from bertzoo.data.rng import SplitMix
 
@@ -209,15 +210,12 @@ def test_impossible_packings_raise(corpus, tmp_path):
 
 
 def test_pairs_need_two_documents(tmp_path):
-    source = write_documents(tmp_path / "text.txt", made_up_documents(40, seed=2, longest=3))
-    made: Corpus | None = None
-    for share in np.linspace(0.02, 0.5, 40):  # some share leaves exactly one document in the held-out part
-        try:
-            made = tokenize(small(source, heldout=float(share)), tmp_path / f"c{share}", workers=1)
-        except CorpusError:
-            continue
-        break
-    assert made is not None and made.manifest.splits["heldout"].documents == 1
+    documents = made_up_documents(400)
+    one = next(document for document in documents if is_heldout("\n".join(document), 0.1))
+    rest = [document for document in documents if not is_heldout("\n".join(document), 0.1)]
+    source = write_documents(tmp_path / "text.txt", [*rest[:10], one])
+    made = tokenize(small(source), tmp_path / "c", workers=1)
+    assert made.manifest.splits["heldout"].documents == 1
     with pytest.raises(CorpusError, match=mentioning("heldout", "one document")):
         make(made, tmp_path, "nsp", "heldout")
     assert len(make(made, tmp_path, "none", "heldout").rows)

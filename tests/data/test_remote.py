@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from damage import denied
 from made_up import contents, small
 from messages import mentioning, mentions
 
@@ -192,9 +193,6 @@ def test_another_process_is_waited_for(bucket, corpus):
 
 @pytest.mark.parametrize("verb", ["info", "cat_file", "open"])
 def test_a_denied_bucket_raises_one_error(bucket, tmp_path, monkeypatch, verb):
-    def denied(*args, **options):
-        raise PermissionError("403: no access\nto the bucket")
-
     monkeypatch.setattr(type(bucket), verb, denied)
     with pytest.raises(CorpusError, match=mentioning(URL, "PermissionError", "403: no access to the bucket")):
         open_corpus(small(URL), tmp_path / "corpus")

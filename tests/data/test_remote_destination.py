@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from damage import denied
 from made_up import contents, made_up_documents, small, write_documents
 from messages import mentioning, mentions
 
@@ -139,9 +140,6 @@ def test_a_missing_source_writes_nothing(bucket, tmp_path):
 
 @pytest.mark.parametrize(("verb", "done"), [("pipe_file", "written"), ("ls", "read"), ("info", "read")])
 def test_a_denied_bucket_raises_before_any_work(bucket, data, tmp_path, monkeypatch, capsys, verb, done):
-    def denied(*args, **options):
-        raise PermissionError("403: no access\nto the bucket")
-
     monkeypatch.setattr(type(bucket), verb, denied)
     assert main(["tokenize", data.source, URL]) == 2
     (message,) = capsys.readouterr().err.splitlines()

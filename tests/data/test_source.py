@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import zstandard
+from damage import denied
 from messages import mentioning
 
 from bertzoo.core.errors import CorpusError, UserError, needs_extra
@@ -233,10 +234,6 @@ def test_bad_remote_sources_raise_by_name(bucket, name, parts):
 
 def test_a_denied_bucket_raises_one_error(bucket, monkeypatch):
     bucket.pipe("/bucket/a.txt", b"text")
-
-    def denied(*args, **options):
-        raise PermissionError("403: no access\nto the bucket")
-
     for verb in ("open", "info"):
         with monkeypatch.context() as patch:
             patch.setattr(type(bucket), verb, denied)
