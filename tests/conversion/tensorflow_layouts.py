@@ -37,13 +37,12 @@ def embeddings(scope: str, c: dict[str, Any], width: int, kind: str = "LayerNorm
     yield from norm(f"{scope}/embeddings/{kind}", "embedding/norm", width)
 
 
-def bert(c: dict[str, Any], pooler: bool = True) -> Iterator[Variable]:
+def bert(c: dict[str, Any]) -> Iterator[Variable]:
     """google-research/bert: modeling.py, run_pretraining.py."""
     d = c["hidden"]
     yield from embeddings("bert", c | {"embedding": d}, d)
     yield from plain_layers("bert", c)
-    if pooler:
-        yield from dense("bert/pooler/dense", "pooler", (d,), (d,))
+    yield from dense("bert/pooler/dense", "pooler", (d,), (d,))
     yield from bert_heads(c, d)
 
 
@@ -171,9 +170,9 @@ def generator(c: dict[str, Any]) -> Iterator[Variable]:
     yield plain("generator_predictions/output_bias", (c["vocab"],), "masked_head/bias")
 
 
-def values(variables: list[Variable], seed: int = 0) -> dict[str, np.ndarray]:
+def values(variables: list[Variable]) -> dict[str, np.ndarray]:
     """Random values, with the optimiser's slots and other variables of a checkpoint."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     found = {v.name: random.normal(size=v.shape).astype(np.float32) / 4 for v in variables}
     slots = {f"{name}/{slot}": array + 1 for name, array in found.items() for slot in ("adam_m", "adam_v")}
     return {**found, **slots, "global_step": np.array(7, np.int64)}

@@ -125,9 +125,7 @@ def test_both_ways_to_the_bit(tmp_path):
     assert first.keys() == second.keys()
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
     made = json.loads((tmp_path / "back" / "config.json").read_text())
-    assert {n: v for n, v in made.items() if n in tiny_bert.CONFIG} | {
-        "transformers_version": "4.8.2"
-    } == tiny_bert.CONFIG
+    assert tiny_bert.CONFIG.items() <= (made | {"transformers_version": "4.8.2"}).items()
     # 10 entries for 16 rows are within a multiple of 8, which is left alone.
     assert (tmp_path / "back" / "vocab.txt").read_text() == (source / "vocab.txt").read_text()
     source_table = tomllib.loads((tmp_path / "ours" / "model.toml").read_text())["source"]
@@ -234,7 +232,8 @@ def test_the_digest_is_the_hash_of_the_written_file(shapes: dict[str, tuple[int,
     assert tensors.digest(arrays) == atomic.file_hash(tmp_path / "file")
 
 
-def test_shards(tmp_path, capsys):
+def test_shards(tmp_path):
+    """test_hostile.py has indexes that are wrong."""
     plain, source = tiny_bert.write(tmp_path / "plain"), tiny_bert.write(tmp_path / "source")
     found = tiny_bert.tensors()
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -244,9 +243,6 @@ def test_shards(tmp_path, capsys):
     (source / "model.safetensors").unlink()
     (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     assert same(plain, source)
-    (source / names[1]).rename(source / "elsewhere")
-    assert convert(source, tmp_path / "out") == 2
-    assert mentions(capsys.readouterr().err, names[1])
 
 
 def test_a_pickle_without_torch(tmp_path, capsys, monkeypatch):

@@ -37,10 +37,9 @@ NEWER = {
 def saved(folder: Path, head: object, **changes: object) -> Path:
     huggingface.write_huggingface(zoo.pretrained(MODEL, head), folder)
     config = json.loads((folder / "config.json").read_text()) | changes
-    for name in (
-        ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta") if "layer_types" in config else ()
-    ):
-        del config[name]
+    if "layer_types" in config:
+        for name in ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"):
+            del config[name]
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 

@@ -28,23 +28,14 @@ FIELDS = {  # the layouts' names of sizes, and ours
     **{"heads": "heads", "inner": "feed_forward_size", "positions": "max_positions"},
 }
 BERT = {
-    "vocab_size": 20,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 10,
-    "max_position_embeddings": 9,
-    "type_vocab_size": 2,
-}
+    "vocab_size": 20, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+    "intermediate_size": 10, "max_position_embeddings": 9, "type_vocab_size": 2,
+}  # fmt: skip
 MOBILE = {**SMALL, "embedding": 5, "narrow": 6, "stages": 3, "norm": "no_norm", "input": "shared", "pooler": False}
 RELEASED = {  # what every released MobileBERT has
-    "hidden_act": "relu",
-    "trigram_input": True,
-    "use_bottleneck": True,
-    "key_query_shared_bottleneck": True,
-    "normalization_type": "no_norm",
-    "classifier_activation": False,
-}
+    "hidden_act": "relu", "trigram_input": True, "use_bottleneck": True, "key_query_shared_bottleneck": True,
+    "normalization_type": "no_norm", "classifier_activation": False,
+}  # fmt: skip
 MOBILEBERT = {**BERT, **RELEASED, "embedding_size": 5, "intra_bottleneck_size": 6, "num_feedforward_networks": 3}
 TINY = {"use_bottleneck_attention": True, "key_query_shared_bottleneck": False}
 TEACHER = {**BERT, "embedding_size": 5, "trigram_input": True, "use_bottleneck": True, "intra_bottleneck_size": 18}
@@ -179,39 +170,19 @@ def test_one_tower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_model.read_model(place(tmp_path, bare, monkeypatch)).head.kind == "none"
 
 
-OFFICIAL: dict[str, dict[str, Any]] = {
-    "bert_base": {
-        "attention_probs_dropout_prob": 0.1,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "hidden_size": 768,
-        "initializer_range": 0.02,
-        "intermediate_size": 3072,
-        "max_position_embeddings": 512,
-        "num_attention_heads": 12,
-        "num_hidden_layers": 12,
-        "type_vocab_size": 2,
-        "vocab_size": 30522,
-    }
-}
+OFFICIAL: dict[str, dict[str, Any]] = {}
+OFFICIAL["bert_base"] = {
+    "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
+    "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 512, "num_attention_heads": 12,
+    "num_hidden_layers": 12, "type_vocab_size": 2, "vocab_size": 30522,
+}  # fmt: skip
 OFFICIAL["ib_bert_large"] = OFFICIAL["bert_base"] | {
-    "hidden_size": 512,
-    "intermediate_size": 4096,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 24,
-    "embedding_size": 128,
-    "trigram_input": True,
-    "use_bottleneck": True,
-    "intra_bottleneck_size": 1024,
-}
-OFFICIAL["mobilebert"] = {
-    **OFFICIAL["ib_bert_large"],
-    **RELEASED,
-    "hidden_dropout_prob": 0.0,
-    "intermediate_size": 512,
-    "intra_bottleneck_size": 128,
-    "num_feedforward_networks": 4,
-}
+    "hidden_size": 512, "intermediate_size": 4096, "num_attention_heads": 4, "num_hidden_layers": 24,
+    "embedding_size": 128, "trigram_input": True, "use_bottleneck": True, "intra_bottleneck_size": 1024,
+}  # fmt: skip
+OFFICIAL["mobilebert"] = OFFICIAL["ib_bert_large"] | RELEASED | {
+    "hidden_dropout_prob": 0.0, "intermediate_size": 512, "intra_bottleneck_size": 128, "num_feedforward_networks": 4,
+}  # fmt: skip
 OFFICIAL["mobilebert_tiny"] = OFFICIAL["mobilebert"] | TINY | {"num_feedforward_networks": 2}
 
 
@@ -225,9 +196,8 @@ def shipped_model(name: str) -> Any:
 def test_official_configs_are_the_shipped_ones(name: str):
     kind, told = tensorflow1.complete_bert_config(OFFICIAL[name])
     model = shipped_model(name)
-    changes = (
-        {"activation": "gelu_tanh"} if name == "bert_base" else {}
-    )  # docs/fidelity.md: the config's is the exact one
+    # docs/fidelity.md: the config's is the exact one
+    changes = {"activation": "gelu_tanh"} if name == "bert_base" else {}
     assert huggingface.read_model_config(tensorflow1.FAMILIES[kind], told, "json") == replace(model, **changes)
 
 

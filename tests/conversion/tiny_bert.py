@@ -11,19 +11,11 @@ from bertzoo.cli import main as cli
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "model", "of", "##s", ".", *"bcdefghijk"]
 CONFIG: dict[str, Any] = {
-    "architectures": ["BertForMaskedLM"],
-    "attention_probs_dropout_prob": 0.1,
-    "hidden_act": "gelu",
-    "hidden_size": 24,
-    "intermediate_size": 20,
-    "max_position_embeddings": 12,
-    "model_type": "bert",
-    "num_attention_heads": 3,
-    "num_hidden_layers": 1,
-    "pad_token_id": 0,
-    "transformers_version": "4.8.2",
+    "architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu",
+    "hidden_size": 24, "intermediate_size": 20, "max_position_embeddings": 12, "model_type": "bert",
+    "num_attention_heads": 3, "num_hidden_layers": 1, "pad_token_id": 0, "transformers_version": "4.8.2",
     "vocab_size": 24,
-}
+}  # fmt: skip
 
 
 def tensors() -> dict[str, np.ndarray]:
