@@ -20,8 +20,6 @@ from bertzoo.nn.parameter import init_shapes
 from bertzoo.runs.configs import Pretrain
 from tests.planning.test_sizes import EXACT
 
-SHAPE_ONLY = Compute()
-
 
 def count(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
@@ -84,7 +82,7 @@ def test_counts_of_encoders_without_tables(name, without_tables):
 )
 def test_counts_of_electras_two_models(name, generator, discriminator):
     recipe = loader.load(Pretrain, [name])
-    objective = recipe.objective.build(recipe.model, SHAPE_ONLY)
+    objective = recipe.objective.build(recipe.model, Compute())
     params = init_shapes(objective.init, jax.random.key(0))
     assert count({part: params[part] for part in ("embedding", "generator")}) == generator
     assert count({part: params[part] for part in ("embedding", "encoder", "replaced_head")}) == discriminator

@@ -26,13 +26,8 @@ from bertzoo.train.optim import Schedule
 from bertzoo.train.state import boxed_shapes
 
 SENTENCE = {
-    "albert": "sop",
-    "bert": "nsp",
-    "convbert": "none",
-    "distilbert": "none",
-    "mobilebert": "nsp",
-    "squeezebert": "sop",
-}
+    "albert": "sop", "bert": "nsp", "convbert": "none", "distilbert": "none", "mobilebert": "nsp", "squeezebert": "sop",
+}  # fmt: skip
 KINDS = list(SENTENCE)
 CONSTANT = Schedule(kind="constant")
 

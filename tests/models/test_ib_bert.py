@@ -5,12 +5,13 @@ loss, and gradients by differences.
 from typing import Any
 
 import flax.linen as nn
-import flax.traverse_util
 import ib_bert
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import flatten
+from flax.traverse_util import unflatten_dict
 from tiers import quick
 
 from bertzoo.core.config import load
@@ -34,21 +35,12 @@ def random_model(random: np.random.Generator, wiring: dict[str, Any], mask_paddi
     heads = int(random.choice([2, 3, 5]))
     embedding = int(random.integers(3, 12))
     return MobileBert(
-        vocab_size=int(random.integers(30, 90)),
-        embedding_size=embedding,
-        hidden_size=embedding + int(random.integers(1, 12)),
-        bottleneck_size=heads * int(random.integers(3, 9)),
-        layers=2,
-        heads=heads,
-        feed_forward_size=int(random.integers(9, 50)),
-        attention_input="stream",
-        mask_padding=mask_padding,
-        max_positions=int(random.integers(13, 20)),
-        token_types=int(random.integers(2, 4)),
-        dropout=0.1,
-        norm_epsilon=EPSILON,
-        **wiring,
-    )
+        vocab_size=int(random.integers(30, 90)), embedding_size=embedding,
+        hidden_size=embedding + int(random.integers(1, 12)), bottleneck_size=heads * int(random.integers(3, 9)),
+        layers=2, heads=heads, feed_forward_size=int(random.integers(9, 50)), attention_input="stream",
+        mask_padding=mask_padding, max_positions=int(random.integers(13, 20)), token_types=int(random.integers(2, 4)),
+        dropout=0.1, norm_epsilon=EPSILON, **wiring,
+    )  # fmt: skip
 
 
 def random_batch(random: np.random.Generator, model: MobileBert) -> dict[str, np.ndarray]:
@@ -70,10 +62,8 @@ def random_params(random: np.random.Generator, objective: Any, norm: str) -> dic
     Kernels are smaller where no norm (NoNorm) keeps the sums from growing until every softmax has one answer.
     """
     kernel = 1.2 if norm == "layer_norm" else 0.7
-    boxed = boxed_shapes(objective)
-    flat = flax.traverse_util.flatten_dict(nn.unbox(boxed), sep="/")
     params = {}
-    for path, leaf in flat.items():
+    for path, leaf in flatten(nn.unbox(boxed_shapes(objective))).items():
         inputs = leaf.shape[0] * leaf.shape[1] if "output/kernel" in path and leaf.ndim == 3 else leaf.shape[0]
         scale = {"kernel": kernel / np.sqrt(inputs), "embedding": 1.0, "scale": 0.4, "bias": 0.4}[
             path.rsplit("/", 1)[1]
@@ -81,10 +71,6 @@ def random_params(random: np.random.Generator, objective: Any, norm: str) -> dic
         values = scale * random.normal(size=leaf.shape) + path.endswith("/scale")
         params[path] = values.astype(np.float32).astype(np.float64)
     return params
-
-
-def unflatten(params: dict[str, np.ndarray]) -> dict:
-    return flax.traverse_util.unflatten_dict({k: jnp.asarray(v, jnp.float32) for k, v in params.items()}, sep="/")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +99,8 @@ def test_outputs_loss_and_gradients(seed: int, wiring: dict[str, Any], mask_padd
         sums, metrics = objective(params, None, batch | labels, None)
         return sums["mlm"] / metrics["mlm_loss"][1], objective.model.apply({"params": params}, *inputs)
 
-    (loss, output), tree = jax.jit(jax.value_and_grad(ours, has_aux=True))(unflatten(params))
+    given = {path: jnp.asarray(array, jnp.float32) for path, array in params.items()}
+    (loss, output), tree = jax.jit(jax.value_and_grad(ours, has_aux=True))(unflatten_dict(given, sep="/"))
     settings = model.layers, mask_padding, EPSILON, THEIRS[model.norm], THEIRS[model.activation]
     expected = ib_bert.forward(params, batch, *settings)
     found = {name: np.array(getattr(output, name)) for name in expected if name != "masked_loss"}
@@ -128,7 +115,7 @@ def test_outputs_loss_and_gradients(seed: int, wiring: dict[str, Any], mask_padd
 def check_gradients(params: dict[str, np.ndarray], tree: Any, loss: Any) -> None:
     """For every tensor, the slope of the loss in a random direction, by central differences in float64."""
     random, step = np.random.default_rng(5), 1e-5
-    gradients = flax.traverse_util.flatten_dict(tree, sep="/")
+    gradients = flatten(tree)
     assert gradients.keys() == params.keys()
     for path, gradient in gradients.items():
         if path.startswith(("pooler/", "sentence_head/")):  # the MLM loss does not see them

@@ -21,18 +21,7 @@ from bertzoo.nn import Bottleneck, BottleneckLayer, from_stream
 from bertzoo.objectives import Masked
 from bertzoo.train.state import boxed_shapes
 
-SMALL = {
-    "vocab_size": 50,
-    "embedding_size": 10,
-    "hidden_size": 24,
-    "bottleneck_size": 16,
-    "layers": 1,
-    "heads": 4,
-    "feed_forward_size": 20,
-    "feed_forwards": 2,
-    "max_positions": 16,
-    "initializer_range": 0.3,
-}
+SMALL = test_models.SMALL | {"embedding_size": 10, "bottleneck_size": 16, "feed_forward_size": 20, "feed_forwards": 2}
 RELEASED = MobileBert(**SMALL)
 PLAIN = MobileBert(**(SMALL | {"bottleneck_size": None, "feed_forwards": 1}), attention_input="stream")
 
@@ -72,28 +61,11 @@ def test_bfloat16_computes_near_float32_and_keeps_float32_where_it_matters():
 
 
 CHANGES = {
-    "vocab_size": 60,
-    "embedding_size": 8,
-    "hidden_size": 32,
-    "bottleneck_size": 12,
-    "layers": 2,
-    "heads": 2,
-    "feed_forward_size": 24,
-    "feed_forwards": 3,
-    "attention_input": "stream",
-    "norm": "layer_norm",
-    "pooler": True,
-    "feed_forward_groups": 2,
-    "attention": GroupedHeads(),
-    "mask_padding": False,
-    "max_positions": 18,
-    "token_types": 3,
-    "activation": "gelu",
-    "dropout": 0.5,
-    "attention_dropout": 0.5,
-    "initializer_range": 0.1,
-    "norm_epsilon": 0.1,
-}
+    "vocab_size": 60, "embedding_size": 8, "hidden_size": 32, "bottleneck_size": 12, "layers": 2, "heads": 2,
+    "feed_forward_size": 24, "feed_forwards": 3, "attention_input": "stream", "norm": "layer_norm", "pooler": True,
+    "feed_forward_groups": 2, "attention": GroupedHeads(), "mask_padding": False, "max_positions": 18, "token_types": 3,
+    "activation": "gelu", "dropout": 0.5, "attention_dropout": 0.5, "initializer_range": 0.1, "norm_epsilon": 0.1,
+}  # fmt: skip
 
 
 def test_every_option_is_looked_at():

@@ -40,14 +40,9 @@ from bertzoo.objectives.masked import hidden_slots, masked_metrics
 from bertzoo.train.state import boxed_shapes
 
 SMALL = {
-    "vocab_size": 50,
-    "hidden_size": 24,
-    "layers": 1,
-    "heads": 4,
-    "feed_forward_size": 48,
-    "max_positions": 16,
+    "vocab_size": 50, "hidden_size": 24, "layers": 1, "heads": 4, "feed_forward_size": 48, "max_positions": 16,
     "initializer_range": 0.3,
-}
+}  # fmt: skip
 UNEVEN = {name: value for name, value in SMALL.items() if name not in ("layers", "heads", "feed_forward_size")}
 MODELS = [
     Bert(**SMALL),

@@ -37,17 +37,9 @@ def batch_of(random: np.random.Generator) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 def test_both_models_learn_to_count():
     config = Electra(
-        vocab_size=VOCABULARY,
-        embedding_size=32,
-        hidden_size=64,
-        layers=2,
-        heads=4,
-        feed_forward_size=256,
-        max_positions=LENGTH,
-        dropout=0.0,
-        attention_dropout=0.0,
-        initializer_range=0.05,
-    )
+        vocab_size=VOCABULARY, embedding_size=32, hidden_size=64, layers=2, heads=4, feed_forward_size=256,
+        max_positions=LENGTH, dropout=0.0, attention_dropout=0.0, initializer_range=0.05,
+    )  # fmt: skip
     objective = Replaced(generator_width=0.5).build(config, Compute())
     settings = optim.AdamW(learning_rate=3e-3, beta2=0.98, schedule=Schedule(warmup_share=0.1, warmup="multiply"))
     optimizer = optim.build(settings, STEPS)

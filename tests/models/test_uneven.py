@@ -29,10 +29,8 @@ def test_every_layer_has_its_own(case: str) -> None:
         path: (wider if path.startswith("encoder/layers_1/") else shapes)[path] for path in shapes
     }
     assert parameter_shapes(replace(even, feed_forward_size=(20, 20)), NoHead()) == shapes
-    between = _elementwise_flops(uneven, uneven.hidden_size, 16)
-    assert (
-        between == (_elementwise_flops(even, even.hidden_size, 16) + _elementwise_flops(wide, even.hidden_size, 16)) / 2
-    )
+    least, between, most = (_elementwise_flops(model, even.hidden_size, 16) for model in (even, uneven, wide))
+    assert between == (least + most) / 2
 
 
 @pytest.mark.parametrize("case", KINDS)
