@@ -12,10 +12,9 @@ from bertzoo.runs.configs import Pretrain
 VOCABULARY = 30522
 
 
-def forward(h: int, layers: int, s: int, e: int, *, judge: bool, heads: int | None = None) -> float:
+def forward(h: int, layers: int, s: int, e: int, *, judge: bool) -> float:
     """The script's forward pass of one row, term by term: dense layers of width h on tables of width e."""
-    heads = heads or max(h // 64, 1)
-    attention = 3 * (2 * h * h + h) + 2 * h * s + (5 + 4 + 1) * s * heads + 2 * h * s
+    attention = 3 * (2 * h * h + h) + 2 * h * s + (5 + 4 + 1) * s * max(h // 64, 1) + 2 * h * s
     after = (2 * h * h + h) + 4 * h + h + 5
     inner = (2 * h * 4 * h + 4 * h) + 8 * 4 * h + (2 * h * 4 * h + h) + 4 * h + h + 5 * h
     embedding = 2 * e * VOCABULARY + 2 * e * (s + 2) + 2 * e + 5 * e + 4 * e + (e != h) * (2 * h * e + h)

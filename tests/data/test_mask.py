@@ -26,7 +26,7 @@ class Vocabulary:
     continuable = np.arange(V) != 60
 
 
-def rows(seed, count, length, lone=False):
+def rows(seed, count, length):
     """Random rows [CLS] A [SEP] B [SEP] of many lengths, some with one segment."""
     rng = np.random.default_rng(seed)
     ids = np.zeros((count, length), np.int32)
@@ -35,7 +35,7 @@ def rows(seed, count, length, lone=False):
         total = rng.integers(3, length + 1)
         ids[row, :total] = rng.integers(5, V, total)
         ids[row, 0], ids[row, total - 1] = 2, 3
-        if total > 8 and not lone:
+        if total > 8:
             ids[row, rng.integers(2, total - 2)] = 3
         attention[row, :total] = 1
     return {"input_ids": ids, "attention_mask": attention}

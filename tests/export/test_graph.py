@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from messages import mentioning
 from tiers import quick
-from zoo import CASES, WINDOWED, inputs, pretrained
+from zoo import CASES, LAYERS, MOBILE, SIZES, WINDOWED, inputs, pretrained
 
 from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers
@@ -19,8 +19,7 @@ from bertzoo.heads import SentenceEmbedding, SequenceClassification
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
 from bertzoo.nn.flops import inner_jaxprs, matmul_flops
 
-SMALL = {"vocab_size": 61, "hidden_size": 24, "max_positions": 16, "layers": 2, "heads": 4, "feed_forward_size": 20}
-MOBILE = SMALL | {"embedding_size": 10, "bottleneck_size": 12, "feed_forwards": 2}
+SMALL = SIZES | LAYERS
 CLASSES = SequenceClassification(labels=("a", "b", "c"))
 # The zoo's models with other heads, as classifiers.
 CLASSIFIERS: dict[str, Any] = {

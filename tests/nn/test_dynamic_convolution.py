@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from arrays import assert_close
 from messages import mentioning
+from scipy.special import softmax
 
 from bertzoo.nn import (
     Dense,
@@ -93,11 +94,6 @@ def test_both_convolutions_are_their_equations(length: int, window: int) -> None
     compare(lambda x, kernel: depthwise_convolution(x, kernel), depthwise, draw(x=x, kernel=(window, 3, 2)))
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
-
-
 def dense(*features: int, axes: tuple[str, ...] = ("model", "heads", "head_size")) -> Dense:
     return Dense(features=features, axes=axes, kernel_init=INIT, dtype=FLOAT)
 
@@ -141,7 +137,7 @@ def equation(kind: str, mask: np.ndarray) -> Callable[..., np.ndarray]:
             source = project(depthwise(x * mask[:, :, None], spread), pointwise, pointwise_bias) * query
         else:
             source = values = values / (1 + np.exp(-project(x, more["gate"], more["gate_bias"])))
-        kernels = softmax(project(source.reshape(ROWS, LENGTH, -1), generator, more["generator_bias"]))
+        kernels = softmax(project(source.reshape(ROWS, LENGTH, -1), generator, more["generator_bias"]), axis=-1)
         return convolve(values * mask[:, :, None, None], kernels)
 
     return apply

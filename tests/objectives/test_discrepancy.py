@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from messages import mentioning
+from scipy.special import log_softmax, softmax
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.objectives import transfer
@@ -15,14 +16,9 @@ TEACHER, STUDENT = RNG.normal(2, 3, (2, B, L, D))
 WEIGHTS = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.float64)
 
 
-def softmax(scores):
-    grown = np.exp(scores - scores.max(-1, keepdims=True))
-    return grown / grown.sum(-1, keepdims=True)
-
-
 def maps(heads):
     scores = RNG.normal(0, 2, (B, heads, L, L))
-    return softmax(np.where(WEIGHTS[:, None, None, :] > 0, scores, -1e9))
+    return softmax(np.where(WEIGHTS[:, None, None, :] > 0, scores, -1e9), axis=-1)
 
 
 def tokens():
@@ -30,10 +26,7 @@ def tokens():
 
 
 STATES = {  # and the distance between the states of a token
-    "feature": (
-        transfer.feature_map,
-        lambda x, y: np.mean(((x - x.mean()) / x.std() - (y - y.mean()) / y.std()) ** 2),
-    ),
+    "feature": (transfer.feature_map, lambda x, y: np.mean(((x - x.mean()) / x.std() - (y - y.mean()) / y.std()) ** 2)),
     "mean": (transfer.mean, lambda x, y: (x.mean() - y.mean()) ** 2),
     "variance": (transfer.variance, lambda x, y: abs(x.var() - y.var())),
 }
@@ -63,7 +56,7 @@ def test_attention_loss_is_kl_with_the_gradient_of_cross_entropy():
     scores = RNG.normal(size=(B, H, L, L))
     ours = jax.grad(lambda s: transfer.attention(teacher, jax.nn.softmax(s), WEIGHTS))(jnp.asarray(scores))
     # Of −Σ T·log softmax(s): softmax(s) − T, by the weight of the query, averaged over heads.
-    theirs = (softmax(scores) - teacher) * WEIGHTS[:, None, :, None] / H
+    theirs = (softmax(scores, axis=-1) - teacher) * WEIGHTS[:, None, :, None] / H
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -84,7 +77,7 @@ def test_probabilities_that_vanish_leave_loss_and_gradient_finite():
 
 def test_soft_cross_entropy():
     teacher, student = RNG.normal(0, 3, (2, B, L, V))
-    expected = -np.sum(softmax(teacher) * np.log(softmax(student)), axis=-1)
+    expected = -np.sum(softmax(teacher, axis=-1) * log_softmax(student, axis=-1), axis=-1)
     np.testing.assert_allclose(transfer.soft_cross_entropy(teacher, student), expected, rtol=1e-5)
 
 

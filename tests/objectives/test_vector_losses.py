@@ -16,7 +16,6 @@ from bertzoo.heads import SentenceEmbedding
 from bertzoo.heads.embedding import EmbeddingObjective
 from bertzoo.heads.labels import TEACHER
 from bertzoo.models import Bert, Compute
-from bertzoo.train import sharding
 
 ROWS, TEXTS, WIDTH = 6, 3, 10
 BERT = Bert(**zoo.SIZES, layers=1, heads=4, feed_forward_size=20, dropout=0.0, attention_dropout=0.0)
@@ -46,8 +45,8 @@ def batch(rows: int = ROWS, texts: int = TEXTS, width: int = WIDTH, seed: int = 
     }
 
 
-def vectors(rows: int = ROWS, texts: int = TEXTS, seed: int = 1) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(rows, texts, WIDTH)).astype(np.float32)
+def vectors(rows: int = ROWS, texts: int = TEXTS) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(rows, texts, WIDTH)).astype(np.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -191,7 +190,7 @@ def test_two_devices_compute_what_one_does(kind: str) -> None:
     objective, params = trained(**KINDS[kind], chunks=2)
     rows = batch(rows=8)
     expected = losses(objective, params, rows, jax.random.key(1))
-    mesh = sharding.make_mesh(sharding.Mesh(data=2), jax.local_devices()[:2])
+    mesh = zoo.mesh_of((2, 1, 1))
     split = jax.device_put(rows, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")))
     everywhere = jax.device_put(params, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
     found = losses(objective, everywhere, split, jax.random.key(1))
