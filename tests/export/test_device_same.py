@@ -107,13 +107,15 @@ STARTS = RANDOM.normal(0, 1, LENGTH).astype(np.float32)
 ENDS = RANDOM.normal(0, 1, (BEAM, LENGTH)).astype(np.float32)
 
 
-def answering(folder: Path, ends: object) -> Path:
-    """A file with a joint head that looks for ends at the starts 4, 0 and 2."""
-    outputs = {"start_logits": STARTS.tolist(), "starts": [4, 0, 2], "end_logits": ends, "null_logit": [0.5]}
+def answering(
+    folder: Path, ends: object, start_logits: np.ndarray = STARTS, last: int = 2, precision: str = "fp32"
+) -> Path:
+    """A file with a joint head that looks for ends at the starts 4, 0 and `last`."""
+    outputs = {"start_logits": start_logits.tolist(), "starts": [4, 0, last], "end_logits": ends, "null_logit": [0.5]}
     row = {"signature": "length_4", "inputs": {"input_ids": [1, 2, 3, 4]}, "outputs": outputs}
     shapes = {"start_logits": [LENGTH], "starts": [BEAM], "end_logits": [BEAM, LENGTH], "null_logit": [1]}
     ports = [[name, "int32" if name == "starts" else "float32", [1, *shape]] for name, shape in shapes.items()]
-    return written(folder, "fp32", [row], None, ports)
+    return written(folder, precision, [row], None, ports)
 
 
 def answered(folder: Path, starts: list[int], ends: np.ndarray, start_logits: np.ndarray = STARTS) -> Path:
@@ -137,14 +139,7 @@ def test_a_joint_head_may_reorder_its_starts(tmp_path: Path) -> None:
 def test_excluded_positions_do_not_hide_errors(tmp_path: Path, precision: str) -> None:
     """Their logits are a thousand lower, so that noise on the others would be a small share."""
     far = np.array([0, 0, -1000, -1000, 0], np.float32)
-    outputs = {"start_logits": (STARTS + far).tolist(), "starts": [4, 0, 1]}
-    outputs |= {"end_logits": (ENDS + far).tolist(), "null_logit": [0.5]}
-    file = answering(tmp_path, ENDS.tolist())
-    (known,) = json.loads((tmp_path / "model.tflite.files" / "golden.json").read_text())
-    (tmp_path / "model.tflite.files" / "golden.json").write_text(json.dumps([known | {"outputs": outputs}]))
-    said = json.loads(file.with_name("model.tflite.json").read_text())
-    file.with_name("model.tflite.json").write_text(json.dumps(said | {"precision": precision}))
-    draw = np.random.default_rng(3)
+    file, draw = answering(tmp_path, (ENDS + far).tolist(), STARTS + far, 1, precision), np.random.default_rng(3)
     assert judge(file, answered(tmp_path, [4, 0, 1], ENDS + far, STARTS + far))["right"]
     noisy = ENDS + far + draw.normal(0, 5, ENDS.shape).astype(np.float32)
     found = judge(file, answered(tmp_path, [4, 0, 1], noisy, STARTS + far))

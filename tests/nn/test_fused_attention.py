@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import assert_close
 
 from bertzoo.nn import Dropout
 from bertzoo.nn.attention import attend
@@ -42,10 +43,15 @@ def function(kernel, mask_BM, rate, reach=None):
     return result
 
 
-def result_and_gradients(kernel, shape, dtype, rate):
-    (query, key, value, change), mask_BM = inputs(shape, dtype)
-    out, pull = jax.vjp(jax.jit(function(kernel, mask_BM, rate)), query, key, value)
-    return [np.asarray(array, np.float64) for array in (out, *pull(change))]
+def assert_equal(fused, plain, arrays, tolerance):
+    """Results and gradients agree to `tolerance` of each array's largest number."""
+    *given, change = arrays
+    both = []
+    for result in (fused, plain):
+        out, pull = jax.vjp(jax.jit(result), *given)
+        both.append((out, *pull(change)))
+    for ours, theirs in zip(*both, strict=True):
+        assert_close(ours, theirs, "result or gradient", tolerance=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +73,8 @@ def test_the_kernel_agrees_with_the_plain_path(shape, sizes, dtype, rate, monkey
     arrays, mask_BM = inputs(shape, dtype)
     program = str(jax.make_jaxpr(function(kernel, mask_BM, rate))(*arrays[:3]))
     assert ("pallas_call" in program) == (sizes != (8, 1, 1))
-    fused = result_and_gradients(kernel, shape, dtype, rate)
-    plain = result_and_gradients(None, shape, dtype, rate)
     tolerance = {"float32": 1e-5, "bfloat16": 2e-2}[dtype]
-    for one, other in zip(fused, plain, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * np.abs(other).max())
+    assert_equal(function(kernel, mask_BM, rate), function(None, mask_BM, rate), arrays, tolerance)
 
 
 def test_blocks_that_do_not_fit_take_the_plain_path():
@@ -87,18 +90,13 @@ def test_blocks_that_do_not_fit_take_the_plain_path():
 @pytest.mark.slow
 @pytest.mark.parametrize(("queries", "keys", "reach"), [(300, 300, 64), (150, 700, None)])
 def test_the_kernel_of_long_rows_agrees_with_the_plain_path(queries, keys, reach):
-    (query, key, value, change), _ = inputs((2, queries, keys, 2, 8, 8), "float32")
+    arrays, _ = inputs((2, queries, keys, 2, 8, 8), "float32")
     mask_BM = jnp.asarray(np.arange(keys) < [[keys], [keys - 40]], jnp.int32)
 
     def fused(query, key, value):
         return long_attention(query, key, value, mask_BM, reach, interpret=True)
 
-    both = []
-    for result in (fused, function(None, mask_BM, 0.0, reach)):
-        out, pull = jax.vjp(jax.jit(result), query, key, value)
-        both.append([np.asarray(array) for array in (out, *pull(change))])
-    for one, other in zip(*both, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
+    assert_equal(fused, function(None, mask_BM, 0.0, reach), arrays, 1e-5)
 
 
 @pytest.mark.parametrize(

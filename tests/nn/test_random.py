@@ -94,17 +94,14 @@ def test_bytes_are_uniform():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_neighbours_rows_and_keys_are_uncorrelated(seed):
-    shape = (64, 4096)
+    shape, later = (64, 4096), jax.random.fold_in(jax.random.key(seed), 1)
     here = bits(seed, shape) / 2**32 - 0.5
     pairs = {
         "next in the row": (here[:, :-1], here[:, 1:]),
         "next row": (here[:-1], here[1:]),
         "head apart": (here[:, :-64], here[:, 64:]),
         "next key": (here, bits(seed + 1, shape) / 2**32 - 0.5),
-        "a step later": (
-            here,
-            np.asarray(random_bits(jax.random.fold_in(jax.random.key(seed), 1), shape)) / 2**32 - 0.5,
-        ),
+        "a step later": (here, np.asarray(random_bits(later, shape)) / 2**32 - 0.5),
     }
     for name, (a, b) in pairs.items():
         correlation = np.mean(a * b) * 12

@@ -35,9 +35,10 @@ def tokenizers():
     return {kind: tokenizer(kind) for kind in ("wordpiece", "unigram", "bpe")}
 
 
-def with_words(name: str, words):
+def with_words(name: str, words, rows: int = 0):
+    """A model with a tokenizer; `rows` of its table are as many as the tokenizer's entries unless it is given."""
     model, head = zoo.CASES[name]
-    made = zoo.pretrained(replace(model, vocab_size=words.vocab_size), head)
+    made = zoo.pretrained(replace(model, vocab_size=rows or words.vocab_size), head)
     return replace(made, tokenizer=words)
 
 
@@ -141,16 +142,13 @@ def test_the_command(tokenizers, tmp_path, capsys, monkeypatch):
 def test_spare_rows_of_the_table_are_cut(tokenizers, tmp_path):
     """A tokenizer that learnt from a short text has far fewer entries than its model has rows."""
     words = tokenizers["wordpiece"]
-    model, head = zoo.CASES["bert"]
-    made = zoo.pretrained(replace(model, vocab_size=10 * words.vocab_size), head)
-    load_model.write_model(replace(made, tokenizer=words), tmp_path)
+    load_model.write_model(with_words("bert", words, rows=10 * words.vocab_size), tmp_path)
     whole = load_model.read_model(tmp_path)
     cut = prune_vocabulary(whole, KEPT)
     assert cut.model.vocab_size == cut.tokenizer.vocab_size < words.vocab_size
     np.testing.assert_allclose(outputs(cut, KEPT), outputs(whole, KEPT), atol=1e-6)
     (tmp_path / "few").mkdir()
-    few = zoo.pretrained(replace(model, vocab_size=words.vocab_size - 1), head)
-    load_model.write_model(replace(few, tokenizer=words), tmp_path / "few")
+    load_model.write_model(with_words("bert", words, rows=words.vocab_size - 1), tmp_path / "few")
     with pytest.raises(UserError):
         load_model.read_model(tmp_path / "few")
 
