@@ -43,15 +43,9 @@ def rows(seed, count, length):
 
 def apply(batch, masking, predictions=20, seed=7, epochs=None, records=None):
     count = len(batch["input_ids"])
-    return mask(
-        batch,
-        masking,
-        Vocabulary(),  # pyright: ignore[reportArgumentType]
-        max_predictions=predictions,
-        seed=seed,
-        epochs=np.zeros(count, np.int64) if epochs is None else epochs,
-        records=np.arange(count) if records is None else records,
-    )
+    epochs = np.zeros(count, np.int64) if epochs is None else epochs
+    records = np.arange(count) if records is None else records
+    return mask(batch, masking, Vocabulary(), max_predictions=predictions, seed=seed, epochs=epochs, records=records)
 
 
 @settings(max_examples=120, deadline=None)

@@ -100,9 +100,8 @@ def test_a_damaged_remote_file_is_named_and_no_copy_stays(bucket, name, damage):
     bucket.rm(path)
     if damage != "missing":
         bucket.pipe(path, bytes(data[: len(data) // 2] if damage == "cut" else data))
-    with pytest.raises(
-        CorpusError, match=mentioning(f"{URL}/{name} ", "FileNotFoundError" if damage == "missing" else "SHA-256")
-    ):
+    reason = "FileNotFoundError" if damage == "missing" else "SHA-256"
+    with pytest.raises(CorpusError, match=mentioning(f"{URL}/{name} ", reason)):
         copy()
     (folder,) = (path for path in remote.paths.cache_folder("corpora").iterdir() if path.is_dir())
     assert not (folder / "manifest.json").exists() and not list(folder.glob(f"{name}*"))

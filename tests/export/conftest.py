@@ -23,6 +23,8 @@ from bertzoo.heads.multi_task import NamedHead
 from bertzoo.runs import load_model
 from bertzoo.tasks.squad_tasks import SquadOptions
 
+TAGS, PLACES = TokenClassification(labels=("O", "B-X", "I-X")), {"kind": "entities", "labels": ["X"]}
+MOOD = SequenceClassification(labels=("good", "bad"))
 JOINT = SquadOptions(joint=True, candidates=4, stride=8, max_question=4, threshold=0)
 HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rte": (SequenceClassification(labels=("not_entailment", "entailment")), {"task": "rte", "max_length": 24}),
@@ -34,23 +36,11 @@ HEADS: dict[str, tuple[Any, dict[str, Any]]] = {
         SequenceClassification(labels=("number",), problem_type="regression"),
         {"task": "stsb", "scale": "5", "max_length": 16},
     ),
-    "tags": (TokenClassification(labels=("O", "B-X", "I-X")), {}),
-    "spans": (
-        TokenClassification(labels=("O", "B-X", "I-X")),
-        {"task": "own", "max_length": 24, "own": {"kind": "entities", "labels": ["X"]}},
-    ),
+    "tags": (TAGS, {}),
+    "spans": (TAGS, {"task": "own", "max_length": 24, "own": PLACES}),
     "heads": (
-        MultiTaskHead(
-            heads=(
-                NamedHead(name="mood", head=SequenceClassification(labels=("good", "bad"))),
-                NamedHead(name="places", head=TokenClassification(labels=("O", "B-X", "I-X"))),
-            )
-        ),
-        {
-            "task": "own",
-            "max_length": 24,
-            "own": {"heads": [{"name": "mood"}, {"name": "places", "kind": "entities", "labels": ["X"]}]},
-        },
+        MultiTaskHead(heads=(NamedHead(name="mood", head=MOOD), NamedHead(name="places", head=TAGS))),
+        {"task": "own", "max_length": 24, "own": {"heads": [{"name": "mood"}, {"name": "places", **PLACES}]}},
     ),
     "own": (SequenceClassification(), {"task": "own"}),
     "span": (

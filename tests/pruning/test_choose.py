@@ -134,16 +134,11 @@ def test_parameters_equal_the_published_count():
     assert parameters(structure)(sizes) == 77_446_880  # schuBERT-h of 77 M (Table 14)
 
 
+EVERY_LETTER = ("bert", "schubert", "albert", "electra-discriminator", "convbert-span", "mobilebert")
+
+
 @pytest.mark.parametrize(
-    ("case", "letters"),
-    [
-        *(
-            (case, ())
-            for case in ("bert", "schubert", "albert", "electra-discriminator", "convbert-span", "mobilebert")
-        ),
-        ("schubert", ("f", "k")),
-        ("squeezebert", ("f",)),
-    ],
+    ("case", "letters"), [*((case, ()) for case in EVERY_LETTER), ("schubert", ("f", "k")), ("squeezebert", ("f",))]
 )
 def test_operations_from_sizes_equal_those_of_the_traced_model(case, letters):
     model, random = CASES[case][0], np.random.default_rng(0)
