@@ -33,8 +33,7 @@ SMALL = Bert(vocab_size=61, hidden_size=24, max_positions=16, layers=2, heads=4,
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a masked language model."""
-    folder = tmp_path_factory.mktemp("models") / "small"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("small")
     load_model.write_model(pretrained(SMALL, MaskedLanguageModel(sentence=True)), folder)
     return folder
 

@@ -9,6 +9,4 @@ from prunable import fill
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with corpus, trained model and config, one for each test file."""
-    made = tmp_path_factory.mktemp("prune")
-    fill(made)
-    return made
+    return fill(tmp_path_factory.mktemp("prune"))

@@ -31,11 +31,11 @@ PRUNING = {
 }
 
 
-def fill(folder: Path) -> None:
-    """Write the corpus, train the run `unpruned`, and write `prune.toml`."""
+def fill(folder: Path) -> Path:
+    """Write the corpus, train the run `unpruned`, and write `prune.toml`; return the folder."""
     tiny.make_corpus(folder)
     pretrained(folder, folder, 4)
-    written(folder, "prune.toml", folder, **PRUNING)
+    return written(folder, "prune.toml", folder, **PRUNING).parent
 
 
 def written(folder: Path, name: str, of: Path, **tables) -> Path:

@@ -22,8 +22,7 @@ RUN = {"log_every": 500, "evaluate_every": 0, "save_every": 0, "keep_best": 0}
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A folder with a corpus and `planted`, a trained model in which nothing reads the dead elements."""
-    folder = tmp_path_factory.mktemp("planted")
-    fill(folder)
+    folder = fill(tmp_path_factory.mktemp("planted"))
     model = MODEL | {"heads": 4, "initializer_range": 0.15}
     file = written(folder, "long.toml", folder, model=model, run=RUN, stages=[{"steps": 1500, **SHAPE}])
     assert main(["pretrain", str(file), f"--run_dir={folder / 'long'}"]) == 0
