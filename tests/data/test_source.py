@@ -230,15 +230,12 @@ def test_bad_remote_sources_raise_by_name(bucket, name, parts):
         read(name)
 
 
-def test_a_denied_bucket_raises_one_error(bucket, monkeypatch):
+@pytest.mark.parametrize("verb", ["open", "info"])
+def test_a_denied_bucket_raises_one_error(bucket, monkeypatch, verb):
     bucket.pipe("/bucket/a.txt", b"text")
-    for verb in ("open", "info"):
-        with monkeypatch.context() as patch:
-            patch.setattr(type(bucket), verb, denied)
-            with pytest.raises(
-                CorpusError, match=mentioning("memory://", "bucket/a.txt", "403: no access to the bucket")
-            ):
-                read("memory://bucket/a.txt")
+    monkeypatch.setattr(type(bucket), verb, denied)
+    with pytest.raises(CorpusError, match=mentioning("memory://", "bucket/a.txt", "403: no access to the bucket")):
+        read("memory://bucket/a.txt")
 
 
 @pytest.mark.parametrize(

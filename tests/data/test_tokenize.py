@@ -241,13 +241,8 @@ except OSError as error:
 
 
 def test_a_file_that_cannot_be_written_is_an_os_error_and_leaves_nothing(tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command, environment = [sys.executable, "-c", FULL_DISK, str(tmp_path)], {"PYTHONPATH": ":".join(sys.path)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == str(errno.EFBIG)
     assert list(tmp_path.iterdir()) == []
 

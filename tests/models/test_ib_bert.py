@@ -65,10 +65,8 @@ def random_params(random: np.random.Generator, objective: Any, norm: str) -> dic
     params = {}
     for path, leaf in flatten(nn.unbox(boxed_shapes(objective))).items():
         inputs = leaf.shape[0] * leaf.shape[1] if "output/kernel" in path and leaf.ndim == 3 else leaf.shape[0]
-        scale = {"kernel": kernel / np.sqrt(inputs), "embedding": 1.0, "scale": 0.4, "bias": 0.4}[
-            path.rsplit("/", 1)[1]
-        ]
-        values = scale * random.normal(size=leaf.shape) + path.endswith("/scale")
+        scales = {"kernel": kernel / np.sqrt(inputs), "embedding": 1.0, "scale": 0.4, "bias": 0.4}
+        values = scales[path.rsplit("/", 1)[1]] * random.normal(size=leaf.shape) + path.endswith("/scale")
         params[path] = values.astype(np.float32).astype(np.float64)
     return params
 

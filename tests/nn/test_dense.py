@@ -56,12 +56,9 @@ def test_a_product_sums_over_one_axis_on_a_cpu(name: str) -> None:
     params = MODULES[name].init(jax.random.key(0), *arrays)
     gradient = jax.grad(lambda params, first: MODULES[name].apply(params, first, *arrays[1:]).sum(), argnums=(0, 1))
     traced = jax.jit(gradient).trace(params, arrays[0])
-    summed = {
-        platform: re.findall(
-            r"dot_general .*contracting_dims = \[([\d, ]+)\]", traced.lower(lowering_platforms=(platform,)).as_text()
-        )
-        for platform in ("cpu", "tpu")
-    }
+    programs = {one: traced.lower(lowering_platforms=(one,)).as_text() for one in ("cpu", "tpu")}
+    axes = r"dot_general .*contracting_dims = \[([\d, ]+)\]"
+    summed = {platform: re.findall(axes, text) for platform, text in programs.items()}
     assert len(summed["cpu"]) == len(summed["tpu"]) > 1
     assert not any("," in axes for axes in summed["cpu"])
     assert any("," in axes for axes in summed["tpu"])
