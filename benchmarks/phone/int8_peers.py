@@ -92,7 +92,7 @@ def _logits(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def score_rows(run: Path, files: Files) -> list[dict[str, Any]]:
     """Points of a fine-tuned model's files on its development set, and what the int8 files lose to float32."""
     pretrained = load_model.read_model(files.hub(SCORED))
-    task = quiz.build_quiz(run, pretrained, LENGTH, 0, str)
+    task = quiz.build_quiz(run, pretrained, LENGTH, 0)
     assert task is not None
     split = task.split
     slots = split.plan(1, [LENGTH])
