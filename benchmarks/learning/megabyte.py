@@ -208,9 +208,7 @@ def comparer(args: argparse.Namespace, start: Path, texts: dict[str, list[str]])
     data, tagger, run = args.runs / "pairs", args.runs / "tagger", args.runs / "comparer"
     if not (data / "train.jsonl").exists():
         general = [json.loads(line)["text"] for line in (args.runs / "texts" / "train.jsonl").open(encoding="utf-8")]
-        rows = []
-        for both in pairs([texts["mrpc"], general[:GENERAL]], PAIRS):
-            rows.append(json.dumps(compared(*both)) + "\n")
+        rows = [json.dumps(compared(*both)) + "\n" for both in pairs([texts["mrpc"], general[:GENERAL]], PAIRS)]
         data.mkdir(parents=True, exist_ok=True)
         for name, part in (("dev", rows[:1000]), ("train", rows[1000:])):
             (data / f"{name}.jsonl").write_text("".join(part), encoding="utf-8")
@@ -261,11 +259,10 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
 
 def main() -> None:
     """Train what is missing and write the result."""
-    parser = results.parser("megabyte", __doc__)
+    parser = results.parser("megabyte", __doc__, "runs/megabyte")
     parser.add_argument("model", help="all-MiniLM-L6-v2, a directory of sentence-transformers")
     parser.add_argument("--texts", type=Path, required=True, help="a folder by launch/embedding_texts.py")
     parser.add_argument("--glue", type=Path, required=True, help="the folder of GLUE's folders SST-2 and MRPC")
-    parser.add_argument("--runs", type=Path, default=Path("runs/megabyte"), help="(default: %(default)s)")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=[*TASKS], help="(default: all)")
     results.add_numbers(parser, seeds=3)
     args = parser.parse_args()
@@ -276,7 +273,3 @@ def main() -> None:
         task = TASKS[name]
         rows.append(students(name, task, comparer(args, start, texts) if len(task.columns) == 2 else start, args))
     results.write(args.out, [results.packages("jax"), f"commit {results.commit()}"], {"models": rows})
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import bertzoo, finetune
+from benchmarks.lib.program import evaluate, finetune, litert_file
 from bertzoo.benchmarking.latency import milliseconds
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.core import atomic, config
@@ -155,12 +155,8 @@ def row(run: Path, size: Mapping[str, Any], args: argparse.Namespace) -> dict[st
     for seed in range(args.seeds):
         folder, file = run / f"seed-{seed}", run.with_name(f"{run.name}-{seed}.tflite")
         last.append(json.loads((folder / "scores.json").read_text(encoding="utf-8"))[-1]["scores"])
-        if not file.exists():
-            bertzoo(
-                "convert", str(folder / "model"), str(file), "--to=litert", f"--precision={INT8}", "--lengths=32,64"
-            )
-        scored = ("evaluate", str(file), "--task=stsb", f"--data_dir={args.sts}", "--json")
-        files.append(json.loads(bertzoo(*scored))["score"])
+        litert_file(folder / "model", file, f"--precision={INT8}", "--lengths=32,64")
+        files.append(evaluate(file, "--task=stsb", f"--data_dir={args.sts}")["score"])
     model = json.loads((run / "results.json").read_text(encoding="utf-8"))["model"]
     return {
         "student": size["family"],
@@ -219,11 +215,10 @@ def ranks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Choose the widths, train what is missing, and write the result."""
-    parser = results.parser("students", __doc__)
+    parser = results.parser("students", __doc__, "runs/students")
     parser.add_argument("model", type=Path, help="all-MiniLM-L6-v2, a directory of sentence-transformers")
     parser.add_argument("--texts", type=Path, required=True, help="a folder by launch/embedding_texts.py")
     parser.add_argument("--sts", type=Path, required=True, help="GLUE's folder of STS-B")
-    parser.add_argument("--runs", type=Path, default=Path("runs/students"), help="(default: %(default)s)")
     results.add_numbers(parser, seeds=3, epochs=2, train_rows=20_480)
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
@@ -231,16 +226,6 @@ def main() -> None:
     rows = [row(train(name, size, args), size, args) for name, size in sizes.items()]
     draw(rows, results.picture(args.out))
     texts = len((args.texts / "train.jsonl").read_text(encoding="utf-8").splitlines())
-    results.write(
-        args.out,
-        [
-            f"{args.train_rows or texts:,} texts, {args.epochs} epochs, {args.seeds} seeds",
-            results.packages("jax"),
-            f"commit {results.commit()}",
-        ],
-        {"models": rows, "above": ranks(rows)},
-    )
-
-
-if __name__ == "__main__":
-    main()
+    amounts = f"{args.train_rows or texts:,} texts, {args.epochs} epochs, {args.seeds} seeds"
+    context = [amounts, results.packages("jax"), f"commit {results.commit()}"]
+    results.write(args.out, context, {"models": rows, "above": ranks(rows)})
