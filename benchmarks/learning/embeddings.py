@@ -58,12 +58,7 @@ def bm25(folder: Path) -> float:
 
 def times(models: Sequence[Path], args: Any) -> dict[str, dict[str, Any]]:
     """What `bertzoo benchmark` measures of each model, by the model's name and precision."""
-    words = [
-        f"--lengths={LENGTH}",
-        f"--precision=fp32,{INT8}",
-        f"--runs={args.rows}",
-        f"--rounds={args.rounds}",
-    ]
+    words = [f"--lengths={LENGTH}", f"--precision=fp32,{INT8}", f"--runs={args.rows}", f"--rounds={args.rounds}"]
     rows = json.loads(bertzoo("benchmark", *map(str, models), *words, "--json"))["rows"]
     return {f"{Path(row['model']).name} {row['precision']}": row for row in rows}
 

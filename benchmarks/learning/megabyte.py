@@ -135,9 +135,8 @@ def encoder(args: argparse.Namespace, texts: dict[str, list[str]]) -> Path:
     if not words.exists():
         # the tasks' words weigh most; MRPC's few texts count five times
         write_texts(data / "vocabulary.jsonl", [*texts["sst2"], *texts["mrpc"] * 5, *general[: GENERAL // 6]])
-        bertzoo(
-            "prune", "vocabulary", args.model, str(words), f"--input={data / 'vocabulary.jsonl'}", f"--size={TOKENS}"
-        )
+        options = (f"--input={data / 'vocabulary.jsonl'}", f"--size={TOKENS}")
+        bertzoo("prune", "vocabulary", args.model, str(words), *options)
     if not (data / "train.jsonl").exists():
         distinct = {text: None for text in [*general, *texts["sst2"], *texts["mrpc"]] if text}
         write_texts(data / "dev.jsonl", [*distinct][::100])
@@ -223,13 +222,10 @@ def comparer(args: argparse.Namespace, start: Path, texts: dict[str, list[str]])
 
 def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Fine-tune a task's teacher and students; return the table's row."""
-    data, second = args.runs / name, task.columns[1:]
-    own = [
-        "--task=own",
-        *(f"--own.{part}={part}.tsv" for part in ("train", "dev", "test")),
-        f"--own.label={task.label}",
-    ]
-    own += [f"--own.text_a={task.columns[0]}", *(f"--own.text_b={column}" for column in second), f"--data_dir={data}"]
+    data = args.runs / name
+    own = ["--task=own", f"--data_dir={data}", f"--own.label={task.label}", f"--own.text_a={task.columns[0]}"]
+    own += [f"--own.{part}={part}.tsv" for part in ("train", "dev", "test")]
+    own += [f"--own.text_b={column}" for column in task.columns[1:]]
     teacher, run = args.runs / f"{name}_teacher", args.runs / f"{name}_student"
     finetune([*own, *task.teacher, f"--from={args.model}", "--seeds=1"], teacher)
     own.append(f"--max_length={task.length}")

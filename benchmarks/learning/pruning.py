@@ -32,17 +32,10 @@ LAYERS, LOWER, RATE, BEFORE = 7, 4, 3e-3, 1600  # layers, those that BERT-ℓ ke
 ITERATIONS, WEIGH, TUNE = 4, 75, 150  # and steps in each
 GAMMA, GAMMA_H = 1e-2, 0.1  # γ, and γ where h is cut alone
 BELOW = 1.0  # target: nats below the unigram entropy
-SIZES = {"vocab_size": 256, "hidden_size": 64, "layers": LAYERS, "heads": 4, "feed_forward_size": 256}
-MODEL = {
-    "kind": "bert",
-    **SIZES,
-    "max_positions": 32,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "initializer_range": 0.05,
-}
+MODEL = {"kind": "bert", "vocab_size": 256, "hidden_size": 64, "layers": LAYERS, "heads": 4, "feed_forward_size": 256}
+MODEL |= {"max_positions": 32, "dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.05}
 SHAPE = {"batch_size": 128, "max_length": 32, "max_predictions": 5}
-TOKENIZER = {"vocab_size": SIZES["vocab_size"]}
+TOKENIZER = {"vocab_size": MODEL["vocab_size"]}
 SHARED = {
     "model": MODEL,
     "objective": {"sentence": "none"},
@@ -58,12 +51,6 @@ SHORTER = f"BERT-ℓ, the lower {LOWER} layers"
 LONGER = "unpruned, trained as long"
 
 
-def write_config(path: Path, **tables: Any) -> Path:
-    """Write a config file."""
-    path.write_text(tomli_w.dumps({**SHARED, **tables}), encoding="utf-8")
-    return path
-
-
 def count_parameters(path: Path) -> int:
     """The parameters of a model with its embedding and pooler."""
     source = load_model.read_model(path)
@@ -71,8 +58,11 @@ def count_parameters(path: Path) -> int:
     return int(parameters(structure)(structure.sizes))
 
 
-def figures(run: Path) -> dict[str, float]:
-    """Parameters, and the losses on all held-out text."""
+def train(verb: str, run: Path, *options: str, **tables: Any) -> dict[str, float]:
+    """The parameters of a run, which resumes, and its losses on all held-out text; tables: those of its config."""
+    config = run.with_name(f"{run.name}.toml")
+    config.write_text(tomli_w.dumps({**SHARED, **tables}), encoding="utf-8")
+    bertzoo(verb, str(config), *options, f"--run_dir={run}")
     result = heldout(run) | {"parameters": count_parameters(run)}
     print(f"{run.name}: {result['mlm_loss']:.3f} with {result['parameters']:,} parameters", flush=True)
     return result
@@ -82,9 +72,7 @@ def unpruned(seed: int, args: argparse.Namespace) -> dict[str, float]:
     """The figures of a seed's whole model, which must have learnt something."""
     run, data = args.runs / f"{seed}-unpruned", {"source": "embedded:python", "tokenizer": TOKENIZER}
     stages = [{"steps": args.before, **SHAPE}]
-    file = write_config(args.runs / f"{seed}-unpruned.toml", seed=seed, data=data, stages=stages)
-    bertzoo("pretrain", str(file), f"--run_dir={run}")
-    result = figures(run)
+    result = train("pretrain", run, seed=seed, data=data, stages=stages)
     below = result["unigram_entropy"] - result["mlm_loss"]
     if below < args.below:
         sys.exit(f"{run} is {below:.3f} nats below the unigram entropy, not {args.below}: it has little to lose")
@@ -110,18 +98,19 @@ def trained_on(seed: int, layers: int, args: argparse.Namespace) -> dict[str, fl
     """The figures of a seed's lowest layers, trained for as many more steps as the pruned models are."""
     whole, run = args.runs / f"{seed}-unpruned", args.runs / f"{seed}-{layers}-layers"
     tables = {"model": MODEL | {"layers": layers}, "stages": [{"steps": ITERATIONS * TUNE, **SHAPE}]}
-    file = write_config(args.runs / f"{run.name}.toml", seed=seed + 100, data=corpus_of(whole), **tables)
     origin = whole if layers == LAYERS else shortened(whole, layers, args.runs / f"{run.name}-model")
-    bertzoo("pretrain", str(file), f"--from={origin}", f"--run_dir={run}")
-    return figures(run)
+    return train("pretrain", run, f"--from={origin}", seed=seed + 100, data=corpus_of(whole), **tables)
 
 
 def pruned(seed: int, name: str, args: argparse.Namespace) -> dict[str, float]:
     """The figures of a seed's model, pruned in one of the ways."""
     whole, run = args.runs / f"{seed}-unpruned", args.runs / f"{seed}-{name}"
     lower = shortened(whole, LOWER, args.runs / f"{seed}-{LOWER}-layers-model")
-    file = write_config(
-        args.runs / f"{run.name}.toml",
+    return train(
+        "prune",
+        run,
+        *PRUNED[name],
+        f"--from={whole}",
         seed=seed + 100,
         data=corpus_of(whole),
         target={"kind": "parameters", "count": count_parameters(lower)},
@@ -129,8 +118,6 @@ def pruned(seed: int, name: str, args: argparse.Namespace) -> dict[str, float]:
         weigh={"steps": WEIGH, "learning_rate": 5e-3, "gamma": GAMMA, **SHAPE},
         tuning=[{"steps": TUNE, **SHAPE}],
     )
-    bertzoo("prune", str(file), *PRUNED[name], f"--from={whole}", f"--run_dir={run}")
-    return figures(run)
 
 
 def row(name: str, seeds: list[dict[str, float]]) -> dict[str, Any]:

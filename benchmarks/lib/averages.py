@@ -20,13 +20,7 @@ AVERAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "squeezebert_dev": _EIGHT,
     "squeezebert_test": _NINE,
     "mobilebert_test": _NINE,
-    "convbert": (
-        ("mnli_matched/accuracy",),
-        ("qqp/accuracy",),
-        ("mrpc/accuracy",),
-        ("stsb/spearman",),
-        *_ALONE,
-    ),
+    "convbert": (("mnli_matched/accuracy",), ("qqp/accuracy",), ("mrpc/accuracy",), ("stsb/spearman",), *_ALONE),
     "schubert": (
         ("squad1/f1",),
         ("squad2/best_f1",),

@@ -82,18 +82,15 @@ def options_of(name: str, others: Iterable[str], options: Sequence[str]) -> list
     return shared + [word.replace(f"--{name}.", "--", 1) for word in options if word.startswith(f"--{name}.")]
 
 
-def heldout(run: Path, *options: str) -> dict[str, Any]:
+def heldout(run: Path) -> dict[str, Any]:
     """A run's figures on all held-out text, by `bertzoo evaluate`; heldout.json in the run keeps them."""
     file = run / "heldout.json"
     if not file.exists():
-        atomic.write_json(file, evaluate(run, *options))
+        atomic.write_json(file, evaluate(run))
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
     """Call a function of a module in a fresh Python process with more environment variables, and return its result."""
-    with (
-        mock.patch.dict(os.environ, variables),
-        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool,
-    ):
+    with mock.patch.dict(os.environ, variables), ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
