@@ -97,11 +97,11 @@ class Files:
 
     def _make_model(self, name: str) -> None:
         self.paths[f"{name} peer"] = self.peer_files(name, "tflite")[0]
+        read = partial(load_model.read_model, self.hub(name))
         for kind, lengths in (("one", [LENGTH]), ("five", FIVE)):
             for precision in ("fp32", "int8-dynamic"):
-                self.make_file(f"{name} {kind} {precision}", lengths, precision, lambda: self.graph(name))
-        static = "int8-static"
-        self.make_file(f"{name} one {static}", [LENGTH], static, lambda: self.graph(name), calibrated=name)
+                self.make_file(f"{name} {kind} {precision}", lengths, precision, read)
+        self.make_file(f"{name} one int8-static", [LENGTH], "int8-static", read)
 
     def peer_files(self, name: str, *suffixes: str) -> list[Path]:
         """Other converters' files of a model, written if missing; a name in MODELS has random weights."""
@@ -122,32 +122,24 @@ class Files:
         """The directory of a Hugging Face model."""
         return self.folder / name / "huggingface"
 
-    def graph(self, name: str) -> Any:
-        """The graph that bertzoo writes of a Hugging Face model."""
-        module, params = load_model.read_model(self.hub(name)).module()
-        return build_graph(module, params)
-
-    def make_file(
-        self, key: str, lengths: list[int], precision: Precision, graph: Callable[[], Any], calibrated: str = ""
-    ) -> None:
-        """Write our file of a graph, if it is missing; `key` is its name in `paths`."""
+    def make_file(self, key: str, lengths: list[int], precision: Precision, read: Callable[[], Any]) -> None:
+        """Write our file of the model that `read` returns, if it is missing; `key` is its name in `paths`."""
         path = self.folder / f"{key.replace(' ', '_')}.tflite"
         self.paths[key] = path
         if not path.exists():
             print(f"{path}: bertzoo converts", flush=True)
-            model, rows = graph(), {}
-            if calibrated and precision == "int8-static":
-                training = training_graph(load_model.read_model(self.hub(calibrated)))
+            model, rows = read(), {}
+            graph = build_graph(*model.module())
+            if precision == "int8-static":
+                training = training_graph(model)
                 rows = {write.signature(length): verify.sample_rows(training, None, length) for length in lengths}
-                model = scale_updates(model, itertools.chain.from_iterable(rows.values()))
-            atomic.write_bytes(path, write.quantised(write.convert(model, lengths), precision, rows))
+                graph = scale_updates(graph, itertools.chain.from_iterable(rows.values()))
+            atomic.write_bytes(path, write.quantised(write.convert(graph, lengths), precision, rows))
 
 
 def corner(options: list[tuple[str, str]]) -> Any:
-    """MobileBERT's graph with another norm or activation."""
-    pretrained = benchmark.read_model("mobilebert", options).pretrained
-    assert pretrained is not None
-    return build_graph(*pretrained.module())
+    """MobileBERT with another norm or activation."""
+    return benchmark.read_model("mobilebert", options).pretrained
 
 
 def sentence_lengths(folder: Path, vocabulary: Path) -> list[int]:
@@ -192,9 +184,10 @@ def load_request(file: Path) -> LoadRequest:
     return LoadRequest(benchmark.BACKENDS[file.suffix], str(file), 1, VOCABULARY)
 
 
-def logit_difference(reference: Path, file: Path) -> float:
-    """The largest difference of logits between two files of a model, as a share of the largest of the reference's."""
-    with interleave.start_workers([(str(path), load_request(path)) for path in (reference, file)]) as workers:
+def logit_difference(files: Files, name: str) -> float:
+    """The largest difference of logits between the files of a model, as a share of the largest of the peer's."""
+    paths = [files.paths[f"{name} {side}"] for side in ("peer", "one fp32")]
+    with interleave.start_workers([(str(path), load_request(path)) for path in paths]) as workers:
         theirs, ours = (next(iter(worker.outputs(LENGTH).values())) for worker in workers)
     return max(abs(a - b) for a, b in zip(theirs, ours, strict=True)) / max(map(abs, theirs))
 
@@ -343,12 +336,8 @@ def main() -> None:
     files.make()
     times = Times(measure(files, read, args.rounds, args.each))
     sizes = {key: path.stat().st_size for key, path in files.paths.items()}
-
-    def difference(name: str) -> float:
-        return logit_difference(files.paths[f"{name} peer"], files.paths[f"{name} one fp32"])
-
     tables: dict[str, Any] = {
-        "peer": [peer_row(name, times, difference(name)) for name in args.models],
+        "peer": [peer_row(name, times, logit_difference(files, name)) for name in args.models],
         "quantised": [quantised_row(name, times, sizes) for name in args.models],
     }
     if read:

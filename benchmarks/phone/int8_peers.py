@@ -12,6 +12,7 @@ Nothing else should run at the same time.
 
 import statistics
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def make_files(folder: Path, peer: str, names: list[str], run: Path | None) -> F
     for name in names:
         _, *paths = files.peer_files(name, FLOAT, *PEERS)
         files.paths |= {f"{name} {suffix}": path for suffix, path in zip(PEERS, paths, strict=True)}
-        files.make_file(f"{name} one int8-dynamic", [LENGTH], "int8-dynamic", lambda model=name: files.graph(model))
+        read = partial(load_model.read_model, files.hub(name))
+        files.make_file(f"{name} one int8-dynamic", [LENGTH], "int8-dynamic", read)
     return files
 
 
@@ -107,11 +109,11 @@ def score_rows(run: Path, files: Files) -> list[dict[str, Any]]:
     float32, *peers, ours = points.values()
     rows = [
         {"file": title, "task": split.task.name, "examples": len(split.examples)}
-        | {"points": round(value, 2), "lost": round(float32 - value, 2)}
+        | {"points": round(value, 2), "lost": round(float32 - value, 2), "met": None}
         for title, value in points.items()
     ]
-    met = [None] * (len(rows) - 1) + [max(peers) - ours <= LOST]
-    return [row | {"met": one} for row, one in zip(rows, met, strict=True)]
+    rows[-1]["met"] = max(peers) - ours <= LOST
+    return rows
 
 
 def main() -> None:
