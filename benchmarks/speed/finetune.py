@@ -25,13 +25,14 @@ import numpy as np
 from benchmarks.lib import processes, results
 from benchmarks.lib.processes import CPU, WALL, Setting, Step, StepProcess, take_turns
 from benchmarks.speed import train_step
+from benchmarks.speed.huggingface import SMALL, VOCABULARY
 
 WARMUP = 2  # rounds
 MODELS = {
     "bert_base": "bert", "squeezebert": "squeezebert", "mobilebert": "mobilebert", "convbert_base": "convbert",
     "electra_small": "electra",
 }  # fmt: skip
-VOCABULARY, RATE, CLIP = 30522, 3e-5, 1.0
+RATE, CLIP = 3e-5, 1.0
 
 
 def random_batch(rows: int, length: int, seed: int) -> dict[str, np.ndarray]:
@@ -81,9 +82,7 @@ def their_config(model: str) -> Any:
 
     if model not in MODELS:
         return transformers.AutoConfig.from_pretrained(model, num_labels=2)
-    more: dict[str, Any] = {"electra_small": {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4,
-                                              "intermediate_size": 1024},
-                            "convbert_base": {"embedding_size": 768}}.get(model, {})  # fmt: skip
+    more = {"electra_small": SMALL, "convbert_base": {"embedding_size": 768}}.get(model, {})
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     return transformers.AutoConfig.for_model(MODELS[model], vocab_size=VOCABULARY, num_labels=2, **dropout, **more)
 
@@ -154,9 +153,7 @@ def main() -> None:
     parser.add_argument("--sst2", help="the folder of SST-2's files")
     parser.add_argument("--model", help="a Hugging Face directory, for --sst2")
     args = parser.parse_args()
-    models = [name for name in args.models.split(",") if name]
-    if unknown := set(models) - set(MODELS):
-        parser.error(f"--models: {', '.join(sorted(unknown))} is unknown; choose from {', '.join(MODELS)}")
+    models = results.names(parser, "models", args.models, MODELS)
     if bool(args.sst2) != bool(args.model):
         parser.error("--sst2 and --model go together: give both or neither")
     tables = {"steps": [compare_steps(model, args) for model in models]}

@@ -12,6 +12,14 @@ from benchmarks.speed import transfer_stage
 TRANSFER = "mobilebert_transfer"
 REPLACED = ("electra_small",)  # all others train as masked language models
 VOCABULARY, DROPOUT = 30522, 0.1
+SMALL = {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {  # masked language models: Hugging Face's family and fields
+    "bert_base": ("Bert", {}),
+    "squeezebert": ("SqueezeBert", {}),
+    "mobilebert": ("MobileBert", {"classifier_activation": False}),
+    "convbert_base": ("ConvBert", {"embedding_size": 768}),
+    "convbert_small": ("ConvBert", SMALL),
+}
 LEARNING_RATE, DECAY, CLIP, EPSILON = 1e-4, 0.01, 1.0, 1e-6
 
 
@@ -44,31 +52,20 @@ def network(model: str) -> Any:
     if model == TRANSFER:
         return transfer_stage.their_network()
     more = {"hidden_dropout_prob": DROPOUT, "attention_probs_dropout_prob": DROPOUT, "vocab_size": VOCABULARY}
-    if model == "bert_base":
-        return transformers.BertForMaskedLM(transformers.BertConfig(**more))
-    if model == "squeezebert":
-        return transformers.SqueezeBertForMaskedLM(transformers.SqueezeBertConfig(**more))
-    if model == "mobilebert":
-        config = transformers.MobileBertConfig(classifier_activation=False, **more)
-        return transformers.MobileBertForMaskedLM(config)
-    if model == "convbert_base":
-        return transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(embedding_size=768, **more))
-    if model == "convbert_small":
-        sizes = {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
-        return transformers.ConvBertForMaskedLM(transformers.ConvBertConfig(**sizes, **more))
+    if model in FAMILIES:
+        family, sizes = FAMILIES[model]
+        config = getattr(transformers, f"{family}Config")(**sizes, **more)
+        return getattr(transformers, f"{family}ForMaskedLM")(config)
 
     class Electra(torch.nn.Module):
         """ELECTRA-small's generator and discriminator on one embedding, with the sampling between them."""
 
         def __init__(self) -> None:
             super().__init__()
-            small: dict[str, Any] = {"embedding_size": 128, "num_hidden_layers": 12, **more}
-            self.generator = transformers.ElectraForMaskedLM(
-                transformers.ElectraConfig(hidden_size=64, num_attention_heads=1, intermediate_size=256, **small)
-            )
-            self.discriminator = transformers.ElectraForPreTraining(
-                transformers.ElectraConfig(hidden_size=256, num_attention_heads=4, intermediate_size=1024, **small)
-            )
+            large: dict[str, Any] = {**SMALL, "num_hidden_layers": 12, **more}
+            small = large | {"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
+            self.generator = transformers.ElectraForMaskedLM(transformers.ElectraConfig(**small))
+            self.discriminator = transformers.ElectraForPreTraining(transformers.ElectraConfig(**large))
             self.generator.electra.embeddings = self.discriminator.electra.embeddings
             self.generator.generator_lm_head.weight = self.discriminator.electra.embeddings.word_embeddings.weight
 

@@ -278,9 +278,7 @@ def main() -> None:
     """Count, and with --compile compile, the steps that the file lacks."""
     options = results.parser("plans", __doc__)
     options.add_argument("--compile", action="store_true", help="compile the steps too, for which libtpu is needed")
-    options.add_argument(
-        "--again", metavar="PLAN", action="append", default=[], help="count this plan anew (repeatable)"
-    )
+    options.add_argument("--again", metavar="PLAN", action="append", default=[], help="count it anew (repeatable)")
     args = options.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     record = read_json(args.out) if args.out.is_file() else {"steps": [], "compiled": [], "electra": {}}
@@ -290,17 +288,13 @@ def main() -> None:
         recipe = recipe_of(name)
         for slice_ in slices:
             plan = {"plan": name, "devices": chips.parse_topology(slice_).devices}
-            try:
-                new = (
-                    []
-                    if (key := tuple(plan.values())) in done
-                    else [plan | step for step in count(recipe, slice_, known)]
-                )
-            except ConfigError:  # the batch does not divide over the slice
-                continue
-            if new:
+            if (key := tuple(plan.values())) not in done:
+                try:
+                    counted = count(recipe, slice_, known)
+                except ConfigError:  # the batch does not divide over the slice
+                    continue
                 others = [step for step in record["steps"] if (step["plan"], step["devices"]) != key]
-                record["steps"] = [*others, *new]
+                record["steps"] = [*others, *(plan | step for step in counted)]
                 if isinstance(recipe, Pretrain) and name in shipped("pretrain"):
                     record["electra"][name] = train_flops(recipe)
                 done.add(key)

@@ -6,7 +6,6 @@ libtpu compiles each step for slices of four chips that are absent, 32 rows a de
 to compile the first time (--cache keeps the results).
 """
 
-import argparse
 import dataclasses
 import importlib.metadata
 import json
@@ -29,7 +28,6 @@ from bertzoo.train import sharding
 
 SLICES = ("v5e:2x2", "v6e:2x2")
 BATCH = 128  # rows of a step, 32 on each device
-FSDP = ", fsdp=4"  # in the name of a step whose devices share parameters and updates
 
 
 class Case(NamedTuple):
@@ -49,9 +47,9 @@ class Case(NamedTuple):
 _ROWS = (("stages.*.batch_size", str(BATCH)),)
 _MOBILE = (*_ROWS, ("stages.*.max_length", "128"))
 _TRANSFER = (("transfer.batch_size", str(BATCH)), ("transfer.max_length", "128"))
-_FSDP = ("mesh.fsdp", "4")
+_FSDP = ("mesh.fsdp", "4")  # devices share parameters and updates
 _TWO = (*_ROWS, ("model.layers", "2"))
-_LABELS = {_FSDP: FSDP, _TWO[-1]: ", 2 layers"}
+_LABELS = {_FSDP: ", fsdp=4", _TWO[-1]: ", 2 layers"}  # in the names of steps
 CASES = (
     Case("squeezebert", 0, 128, _ROWS),
     Case("squeezebert", 1, 512, _ROWS),
@@ -66,11 +64,8 @@ CASES = (
 )
 
 
-def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[dict[str, Any], Traffic] | None:
-    """Return what a device holds and computes in one step, and its traffic.
-
-    None stands for a missing stored result if `cached_only`.
-    """
+def account(case: Case, slice_: str, folder: Path) -> tuple[dict[str, Any], Traffic]:
+    """Return what a device holds and computes in one step, and its traffic; files in `folder` keep them."""
     recipe = loader.load(config_class(case.config), [case.config], case.options)
     topology = chips.parse_topology(slice_)
     built = build_experiment(recipe, sharding.make_mesh(recipe.mesh, compiled.slice_devices(topology)))
@@ -80,8 +75,6 @@ def account(case: Case, slice_: str, folder: Path, cached_only: bool) -> tuple[d
     if file.is_file():
         row, traffic = json.loads(file.read_text(encoding="utf-8"))
         return row, Traffic(**traffic)
-    if cached_only:
-        return None
     print(f"{case.name} at {case.length} on {slice_}: compiling, which takes minutes", flush=True)
     try:
         program = lowered.compile()
@@ -113,20 +106,16 @@ def main() -> None:
     """Compile every step and write the tables."""
     parser = results.parser("tpu_step", __doc__)
     parser.add_argument("--cache", help="the folder of compiled steps (default: ~/.cache/bertzoo)")
-    parser.add_argument("--cached", action="store_true", help="compile nothing; leave out steps without a result")
     parser.add_argument("--slices", default=",".join(SLICES), help="(default: %(default)s)")
-    parser.add_argument("--cases", default=",".join(map(str, range(len(CASES)))), help="(default: %(default)s)")
-    args: argparse.Namespace = parser.parse_args()
-    numbers = args.cases.split(",")
-    if unknown := set(numbers) - set(map(str, range(len(CASES)))):
-        parser.error(f"--cases: {', '.join(sorted(unknown))} is no number from 0 to {len(CASES) - 1}")
+    every = [*map(str, range(len(CASES)))]
+    parser.add_argument("--cases", default=",".join(every), help="(default: %(default)s)")
+    args = parser.parse_args()
+    numbers = results.names(parser, "cases", args.cases, every)
     os.environ |= compiled.ENVIRONMENT  # before libtpu starts
     steps, parts = [], []
     for slice_ in args.slices.split(","):
         for case in (CASES[int(number)] for number in numbers):
-            if (counted := account(case, slice_, compiled.result_folder(args.cache), args.cached)) is None:
-                continue
-            row, traffic = counted
+            row, traffic = account(case, slice_, compiled.result_folder(args.cache))
             key = {"step": case.name, "tokens": case.length, "chip": slice_.partition(":")[0]}
             steps.append(key | row)
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}

@@ -203,7 +203,8 @@ def main() -> None:
     reached, peaks = [], {}
     for setting in settings:
         ours, theirs = fastest_product(setting)
-        reached.append({"format": setting.dtype} | _gflops({"XLA": ours, "PyTorch": theirs}))
+        speeds = {"XLA, GFLOP/s": round(ours / 1e9), "PyTorch, GFLOP/s": round(theirs / 1e9)}
+        reached.append({"format": setting.dtype} | speeds)
         peaks[setting.dtype] = max(ours, theirs)
     rows, gains = [], []
     for model, shape in itertools.product(models, shapes):
@@ -224,7 +225,3 @@ def _shape(parser: argparse.ArgumentParser, text: str) -> Shape:
         parser.error(f"--shapes: {text} is not rows, tokens and fewer masked tokens; write them as {SHAPE}")
     rows, tokens, masked = map(int, parts)
     return rows, tokens, masked
-
-
-def _gflops(speeds: Mapping[str, float]) -> dict[str, int]:
-    return {f"{name}, GFLOP/s": round(speed / 1e9) for name, speed in speeds.items()}
