@@ -26,20 +26,7 @@ SECONDS = 20  # of the processor that one input may take
 LATEST = 120  # seconds after which a process ends that still handles one input
 VALUE = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[^\s,:=\[\]{}"]+')  # of JSON, TOML or a table
 PROCESS = Path("/proc/self")  # of Linux; anywhere else a process's peak is not asked for
-WORDS = [
-    b"-1",
-    b"0",
-    b"1e999",
-    b"NaN",
-    b"null",
-    b"true",
-    b"[]",
-    b"{}",
-    b'""',
-    b"999999999999999999999",
-    b"\xff\xfe",
-    b"\0",
-]
+WORDS = [*b'-1 0 1e999 NaN null true [] {} "" 999999999999999999999'.split(), b"\xff\xfe", b"\0"]
 WORDS += [b'["x"]', b'{"x": 1}', b"1.5", b'"x"', b"x" * 5000, b'{"a":' * 3000, b"\xef\xbb\xbf", b"\t", b"\n\n", b","]
 WORDS += [b'"', b"\\", b"[" * 2000, b"..", b"/", b"\xed\xa0\x80", b"\r\n", b"=", b"[[a]]", b"a.b.c = 1\n"]
 

@@ -188,22 +188,15 @@ class PaperRow(NamedTuple):
     values: dict[str, PaperValue]
 
 
-def paper_values() -> tuple[PaperValue, ...]:
-    """Return all values of published.csv, in the order of the papers' tables."""
-    with FILE.open(encoding="utf-8", newline="") as file:
-        head, *lines = csv.reader(file)
-    if tuple(head) != PaperValue._fields:
-        raise ValueError(f"{FILE.name} has the columns {head}, not {list(PaperValue._fields)}. Restore the file.")
-    return tuple(PaperValue(*line) for line in lines)
-
-
 def paper_rows(paper: str, tables: Sequence[str], sections: str = "") -> list[PaperRow]:
     """Return rows of a paper's tables, in the paper's order.
 
     tables: numbers of the tables. sections: keep only rows whose section starts with this text.
     """
+    with FILE.open(encoding="utf-8", newline="") as file:
+        values = [PaperValue(**line) for line in csv.DictReader(file)]
     rows: dict[tuple[str, ...], PaperRow] = {}
-    for value in paper_values():
+    for value in values:
         if value.paper == paper and value.table in tables and value.section.startswith(sections):
             row = rows.setdefault(value[:5], PaperRow(*value[:5], values={}))
             row.values[value.metric] = value
