@@ -61,10 +61,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
         for name in tokenizers.files(kind)
     },
     "ArrayRecord": ("a.array_record", read_shard),
-    "manifest": (
-        f"corpus/{manifest.NAME}",
-        lambda file: manifest.parse_manifest(file.read_bytes(), "manifest.json"),
-    ),
+    "manifest": (f"corpus/{manifest.NAME}", lambda file: manifest.parse_manifest(file.read_bytes(), "manifest.json")),
     "safetensors": ("model.safetensors", lambda file: tensors.read_weights(file.parent)),
 }
 

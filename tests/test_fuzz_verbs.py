@@ -50,8 +50,7 @@ def place(finished_run: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPa
         tiny.write_config(folder, "corpus")
         text = tiny.write_text(Path("text.txt"), 20).read_bytes()
         lines = b"".join(b'{"text": "%s"}\n' % line for line in text.split(b"\n") if line)
-        packers = (("gz", gzip.compress), ("xz", lzma.compress), ("zst", zstandard.compress))
-        for suffix, pack in packers:
+        for suffix, pack in (("gz", gzip.compress), ("xz", lzma.compress), ("zst", zstandard.compress)):
             Path(f"text.txt.{suffix}").write_bytes(pack(text))
         Path("text.jsonl").write_bytes(lines)
         Path("sweep.toml").write_text('[sweep]\nbase = "finetune"\ntasks = ["cola"]\n[grid]\nseed = [1, 2]\n')

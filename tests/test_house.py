@@ -43,8 +43,7 @@ BELOW = {
 }
 JAX = {"jax", "jaxlib", "flax", "optax", "orbax"}
 # Rooms and modules that must not import jax, not even inside a function.
-NO_JAX = ("core", "data", "tasks", "runs.report", "cli.main")
-NO_JAX += ("finetuning.results", "jobs")
+NO_JAX = ("core", "data", "tasks", "runs.report", "cli.main", "finetuning.results", "jobs")
 LITERT = {"litert_converter", "ai_edge_litert", "litert_quantizer"}
 NEVER = LITERT | {"torch", "transformers", "tensorflow", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "executorch"}
 # Old checkpoints, where torch or TensorFlow is installed to read them; the module that is copied beside an exported

@@ -51,9 +51,8 @@ def test_a_notebook_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.Monkey
             client.execute_cell(train, 1)
         assert "Traceback" not in str(stopped.value)
         button.join()
-        begun = max(
-            int(folder.name) for folder in (tmp_path / "run" / "checkpoints").iterdir() if folder.name.isdigit()
-        )
+        folders = (tmp_path / "run" / "checkpoints").iterdir()
+        begun = max(int(folder.name) for folder in folders if folder.name.isdigit())
         assert 0 < begun < 2000
         train.source = CELLS[1].replace("STEPS", str(begun))
         for place, cell in enumerate((train, *rest), 1):

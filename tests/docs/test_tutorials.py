@@ -6,7 +6,6 @@ tests/parity/test_live_tutorials.py runs the rest in LiteRT.
 """
 
 import csv
-import importlib.util
 import json
 import os
 import re
@@ -14,6 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -30,10 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "tutorials"
 FENCED = re.compile(r"^```(bash|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-INSTALLED = {
-    name: importlib.util.find_spec(name) is not None
-    for name in ("ai_edge_litert", "mediapipe", "transformers", "torch")
-}
+INSTALLED = {name: bool(find_spec(name)) for name in ("ai_edge_litert", "mediapipe", "transformers", "torch")}
 # Options that shorten a command, by verb.
 SHORT = {
     "pretrain": "--stages.*.steps=3 --run.evaluate_rows=64 --workers=1",
