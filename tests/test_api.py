@@ -26,6 +26,7 @@ from bertzoo.runs.configs import Pretrain
 
 pytestmark = pytest.mark.usefixtures("one_device")
 SHORT = {"stages.*.steps": 2, "run.log_every": 1}
+PLANTED = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
 
 
 def test_a_run_from_a_file_an_object_and_overrides(tiny_corpus: Path, tmp_path: Path, capsys, monkeypatch) -> None:
@@ -103,8 +104,7 @@ def test_a_fine_tuned_model_scores_and_predicts(
 ) -> None:
     monkeypatch.setattr(LOGGER, "propagate", False)  # the program, pytest here, handles no messages
     planted.fill(tmp_path)
-    options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
-    overrides = options | {"data_dir": tmp_path, "seeds": 1, "epochs": 1}
+    overrides = PLANTED | {"data_dir": tmp_path, "seeds": 1, "epochs": 1}
     start = {"from_model": tmp_path / "model", "overrides": overrides}
     with monkeypatch.context() as patch:
         patch.setattr(LOGGER, "level", logging.WARNING)
@@ -205,8 +205,7 @@ def test_the_readme_example_runs_as_a_script(tiny_config: str, tmp_path: Path) -
     script = script.split("## Ten lines of Python", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
     assert len(script.strip().splitlines()) <= 12
     planted.fill(tmp_path)
-    options = dict(option.removeprefix("--").split("=", 1) for option in planted.OPTIONS)
-    labels = options | {"data_dir": str(tmp_path), "seeds": 1, "epochs": 1}
+    labels = PLANTED | {"data_dir": str(tmp_path), "seeds": 1, "epochs": 1}
     for old, new in (
         ('"demo", run_dir="runs/demo"', f'{tiny_config!r}, run_dir="runs/demo", overrides={SHORT!r}'),
         ('{"data_dir": "runs/labels"}', repr(labels)),
@@ -215,9 +214,8 @@ def test_the_readme_example_runs_as_a_script(tiny_config: str, tmp_path: Path) -
     ):
         assert old in script
         script = script.replace(old, new)
-    shown = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
+    command = [sys.executable, "-c", script]
+    shown = subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True).stdout
     step, blanks, label = (line for line in shown.splitlines() if not line.startswith("warning: "))
     assert step.startswith("4 ") and blanks.startswith("[{") and label.rsplit(" ", 1)[1] in ("0", "1")
     assert bertzoo.load(tmp_path / "tuned").tokenizer is not None
