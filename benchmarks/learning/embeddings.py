@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import results
-from benchmarks.lib.program import bertzoo, evaluate, litert_file
-from bertzoo.core import atomic
+from benchmarks.lib.program import bertzoo, evaluate, kept, litert_file
 from bertzoo.finetuning.embedding_scores import read_retrieval, retrieval_scores
 
 LENGTH, INT8 = 32, "int8-dynamic"
@@ -26,9 +25,7 @@ NDCG = "nDCG@10, {}"
 def score(model: Path, runs: Path, task: str, folder: Path) -> float:
     """The score of a model or a file on a task, in points; a file in `runs` keeps it."""
     file = runs / f"{model.name} {changed(model)} {task} {name_of(folder)}.json"
-    if not file.exists():
-        atomic.write_json(file, evaluate(model, f"--task={task}", f"--data_dir={folder}"))
-    return json.loads(file.read_text(encoding="utf-8"))["score"]
+    return kept(file, lambda: evaluate(model, f"--task={task}", f"--data_dir={folder}"))["score"]
 
 
 def changed(model: Path) -> int:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import evaluate, finetune, litert_file
+from benchmarks.lib.program import evaluate, finetune, kept, litert_file
 from bertzoo.benchmarking.latency import milliseconds
 from bertzoo.benchmarking.options import BenchmarkSettings
-from bertzoo.core import atomic, config
+from bertzoo.core import config
 from bertzoo.models import Model
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -82,14 +82,12 @@ def fitting(budget: float, widths: Sequence[int], times: Iterable[float]) -> int
     return max(STEP, STEP * int(width / STEP))
 
 
-def choose(record: Path) -> dict[str, dict[str, Any]]:
-    """The widest student of each family within each budget, and its times, by `FAMILY-BUDGET`; `record` keeps them.
+def choose() -> dict[str, dict[str, Any]]:
+    """The widest student of each family within each budget, and its times, by `FAMILY-BUDGET`.
 
     Milliseconds are ratios to one reference model, times its milliseconds when the probes were timed, so a machine that
     slows down later changes no choice.
     """
-    if record.exists():
-        return json.loads(record.read_text(encoding="utf-8"))
     students = [(family, budget) for family in FAMILIES for budget in LAYERS]
     first = build("bert", PROBES[0], min(LAYERS.values()))
 
@@ -106,7 +104,7 @@ def choose(record: Path) -> dict[str, dict[str, Any]]:
         tried = [(*one, widest(one[1], _times(measured, *one))[1]) for one in students]
     chosen = [(*one, widest(one[1], _times(measured, *one))[0]) for one in students]
     unit8, rounded = shares(chosen, INT8)
-    sizes = {
+    return {
         f"{family}-{budget}": {
             "family": family,
             "budget": budget,
@@ -116,8 +114,6 @@ def choose(record: Path) -> dict[str, dict[str, Any]]:
         }
         for family, budget, width in chosen
     }
-    atomic.write_json(record, sizes)
-    return sizes
 
 
 def _times(measured: Mapping[_Size, float], family: str, budget: int) -> dict[int, float]:
@@ -222,7 +218,7 @@ def main() -> None:
     results.add_numbers(parser, seeds=3, epochs=2, train_rows=20_480)
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
-    sizes = choose(args.runs / "sizes.json")
+    sizes = kept(args.runs / "sizes.json", choose)
     rows = [row(train(name, size, args), size, args) for name, size in sizes.items()]
     draw(rows, results.picture(args.out))
     texts = len((args.texts / "train.jsonl").read_text(encoding="utf-8").splitlines())

@@ -78,17 +78,16 @@ def random_logits(file: Path) -> np.ndarray:
 def file_runner(file: Path) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """A function from a row's inputs to the logits that a classifier's file of one length gives, by name."""
     if file.suffix == ".onnx":
-        run = runtimes.Onnx(file)
-        return lambda row: _logits(run({name: row[name] for name in ("input_ids", "attention_mask", "token_type_ids")}))
-    litert = runtimes.LiteRT(file)
-    ((signature, ports),) = flatbuffer.ports(file.read_bytes()).items()
-    kinds = {name: kind for name, kind, _ in ports["inputs"]}
-    return lambda row: _logits(litert.run(signature, {name: row[name].astype(kinds[name]) for name in kinds}))
+        run, kinds = runtimes.Onnx(file), dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), "int32")
+    else:
+        ((signature, ports),) = flatbuffer.ports(file.read_bytes()).items()
+        run, kinds = partial(runtimes.LiteRT(file).run, signature), {name: kind for name, kind, _ in ports["inputs"]}
 
+    def infer(row: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        (logits,) = run({name: row[name].astype(kind) for name, kind in kinds.items()}).values()
+        return {"logits": logits}
 
-def _logits(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    (logits,) = outputs.values()
-    return {"logits": logits}
+    return infer
 
 
 def score_rows(run: Path, files: Files) -> list[dict[str, Any]]:

@@ -97,10 +97,10 @@ def compare_steps(model: str, args: argparse.Namespace) -> dict[str, Any]:
     return row | {"by CPU time": processes.ratio(*sides, WARMUP, CPU), "met": ratio["median"] >= 1}
 
 
-def epoch(make: Any, model: str, threads: int) -> Step:
-    """A step over a list of batches."""
+def epoch(make: Any, model: str, threads: int, batches: list[Any]) -> Step:
+    """A step over all batches."""
     step = make(model, threads)
-    return lambda batches: sum(step(batch) for batch in batches)
+    return lambda _: sum(step(batch) for batch in batches)
 
 
 def compare_sentences(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -128,12 +128,11 @@ def compare_sentences(args: argparse.Namespace) -> list[dict[str, Any]]:
         f"transformers, rows of {args.length}": (their_step, shuffled),
         "transformers, each batch as long as its longest sentence": (their_step, longest),
     }
-    sides = {name: StepProcess(epoch, make, args.model, args.threads) for name, (make, _) in variants.items()}
-    for turn in range(1 + args.rounds):
-        for name in list(sides)[:: 1 if turn % 2 else -1]:
-            sides[name].step([rows.batch(slot, size) for slot in variants[name][1]])
-    for side in sides.values():
-        side.close()
+    sides = {
+        name: StepProcess(epoch, make, args.model, args.threads, [rows.batch(slot, size) for slot in slots])
+        for name, (make, slots) in variants.items()
+    }
+    take_turns([*sides.values()], range(1 + args.rounds))
     first = next(iter(sides.values()))
     table = []
     for name, side in sides.items():
