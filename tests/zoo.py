@@ -122,14 +122,11 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 WINDOWED = SqueezeBert(**SIZES, **LAYERS, kernel_size=3, dilation=2, stride=3)
 STATIC = {"static": (Static(**SIZES), SentenceEmbedding(size=16))}  # without layers, which prune and benchmarks need
-TORCH_CASES = (
-    CASES
-    | STATIC
-    | {  # LiteRT files have no windows of keys
-        "squeezebert-window": (replace(WINDOWED, stride=1), SentenceEmbedding(normalise=False)),
-        "squeezebert-stride": (WINDOWED, SentenceEmbedding()),
-    }
-)
+WINDOWS = {  # of keys, which LiteRT files do not have
+    "squeezebert-window": (replace(WINDOWED, stride=1), SentenceEmbedding(normalise=False)),
+    "squeezebert-stride": (WINDOWED, SentenceEmbedding()),
+}
+TORCH_CASES = CASES | STATIC | WINDOWS
 
 
 def pretrained(model: Any, head: Any, deviation: float = 0.3) -> Pretrained:
