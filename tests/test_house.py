@@ -62,6 +62,8 @@ ALLOWED = {
     "bertzoo.export.runtimes": {"onnxruntime", "ai_edge_litert"},
     "bertzoo.export.pytorch.executorch_process": {"torch", "executorch"},
 }
+MEANINGLESS = {"read", "write", "check", "of", "begin", "found", "made", "given"}
+DATA_FILE = re.compile(r"[\w-]+\.(json|jsonl|toml|csv|safetensors)")
 
 
 @functools.cache
@@ -121,10 +123,7 @@ def test_classes_have_unique_names_and_functions_telling_ones() -> None:
         if isinstance(node, ast.ClassDef) and name != "bertzoo.conversion.modeling_bertzoo":
             classes.setdefault(node.name, []).append(name)
         elif isinstance(node, ast.FunctionDef):
-            assert node.name not in {"read", "write", "check", "of", "begin", "found", "made", "given"}, (
-                name,
-                node.name,
-            )
+            assert node.name not in MEANINGLESS, f"{name}.{node.name}"
     assert len(classes) > 250
     assert not {name: modules for name, modules in classes.items() if len(modules) > 1}
 
@@ -175,9 +174,8 @@ def test_files_stay_short() -> None:
 
 def test_no_two_test_files_have_one_name() -> None:
     """They are not packages, so pytest would collect only one of two files with a name."""
-    names = [
-        file.name for file in (ROOT / "tests").rglob("*.py") if file.name not in ("conftest.py", "sitecustomize.py")
-    ]
+    files = (ROOT / "tests").rglob("*.py")
+    names = [file.name for file in files if file.name not in ("conftest.py", "sitecustomize.py")]
     assert sorted(names) == sorted(set(names))
 
 
@@ -207,13 +205,8 @@ def test_no_room_spells_a_file_or_folder_of_a_room_above() -> None:
     for file in FILES:  # module-level names of files
         for node in parsed(file).body:
             if isinstance(node, ast.Assign):
-                found = {value.value for value in ast.walk(node.value) if isinstance(value, ast.Constant)}
-                found = {
-                    str(value)
-                    for value in found
-                    if re.fullmatch(r"[\w-]+\.(json|jsonl|toml|csv|safetensors)", str(value))
-                }
-                names.setdefault(room(module(file)), set()).update(found)
+                texts = {str(value.value) for value in ast.walk(node.value) if isinstance(value, ast.Constant)}
+                names.setdefault(room(module(file)), set()).update(filter(DATA_FILE.fullmatch, texts))
     for kind in KINDS.values():
         folders = {folder.removesuffix(r"\d+") for folder in kind.folders}
         names[room(kind.config().__module__)] |= folders
@@ -282,15 +275,13 @@ def test_a_wheel_carries_the_configs(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("bertzoo_jax-*.whl")
+    installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "installed")
+        archive.extractall(installed)
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
-    program = "import bertzoo.core.config as c; print(c.__file__, *c.shipped())"
-    shown = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path / "installed", capture_output=True, text=True, check=True
-    ).stdout.split()
+    command = [sys.executable, "-c", "import bertzoo.core.config as c; print(c.__file__, *c.shipped())"]
+    shown = subprocess.run(command, cwd=installed, capture_output=True, text=True, check=True).stdout.split()
     assert Path(shown[0]).is_relative_to(tmp_path)
     assert shown[1:] == sorted(path.stem for path in (ROOT / "configs").glob("*.toml"))
-    installed = tmp_path / "installed" / "bertzoo"
     for sweep in (ROOT / "configs" / "sweeps").iterdir():
-        assert (installed / "configs" / "sweeps" / sweep.name).read_bytes() == sweep.read_bytes()
+        assert (installed / "bertzoo" / "configs" / "sweeps" / sweep.name).read_bytes() == sweep.read_bytes()

@@ -202,9 +202,8 @@ def ranks(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 mine, other = one[form], bert[one["ms at most"]][form]
                 apart = mine["least"] > other["greatest"] or mine["greatest"] < other["least"]
                 gain = mine["median"] - other["median"]
-                cells[f"{one['ms at most']} ms{form.removeprefix('Spearman')}"] = (
-                    f"{gain:+.1f}{'' if apart else ' (overlap)'}"
-                )
+                title = f"{one['ms at most']} ms{form.removeprefix('Spearman')}"
+                cells[title] = f"{gain:+.1f}{'' if apart else ' (overlap)'}"
         gains.append(cells)
     return gains
 

@@ -38,9 +38,7 @@ PUBLISHED_FLOPS: dict[str, tuple[float, str]] = {
 
 def train_flops(recipe: Pretrain) -> float:
     """Return the training operations of all stages of a recipe."""
-    return sum(
-        2 * stage.steps * stage.batch_size * _row_flops(recipe, index) for index, stage in enumerate(recipe.stages)
-    )
+    return sum(2 * stage.steps * stage.batch_size * _row_flops(recipe, k) for k, stage in enumerate(recipe.stages))
 
 
 def _row_flops(recipe: Pretrain, index: int) -> float:

@@ -261,9 +261,8 @@ def paper_rows(times: Times) -> Iterator[dict[str, Any]]:
         figures = {"ms": times.milliseconds(key), "of our BERT-base": times.ratio(key, "bert_base one fp32")}
         return {"model": title} | figures | {"the paper's": round(share, 2), "device": device}
 
-    printed = {
-        line.variant: float(line.values["latency_ms"].value) for line in paper_tables.paper_rows("MobileBERT", ["7"])
-    }
+    lines = paper_tables.paper_rows("MobileBERT", ["7"])
+    printed = {line.variant: float(line.values["latency_ms"].value) for line in lines}
     bert = _latency("MobileBERT", "4", "BERT-base")
     for options, title in CORNERS.items():
         key = "mobilebert one fp32" if options == RELEASED else f"corner {' '.join(options)}"

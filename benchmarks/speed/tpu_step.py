@@ -120,9 +120,6 @@ def main() -> None:
             steps.append(key | row)
             hbm = {f"{part}, GB": round(size / 1e9, 2) for part, size in traffic.hbm.items()}
             parts.append(key | hbm | {"on the chip, GB": round(traffic.vmem / 1e9, 1)})
-    context = [
-        results.packages("jax", "libtpu"),
-        f"commit {results.commit()}",
-        f"bytes by revision {REVISION} of benchmarks/lib/hbm_traffic.py",
-    ]
+    revision = f"bytes by revision {REVISION} of benchmarks/lib/hbm_traffic.py"
+    context = [results.packages("jax", "libtpu"), f"commit {results.commit()}", revision]
     results.write(args.out, context, {"steps": steps, "parts": parts})
