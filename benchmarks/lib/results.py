@@ -49,10 +49,11 @@ def picture(out: Path) -> Path:
 
 
 def machine() -> str:
-    """This machine's processor, and which of the extensions that decide its speed in each format it has."""
+    """This machine's processor, which of the extensions that decide its speed in each format it has, and its cores."""
     name, extensions = processor()
     fast = ", ".join(each for each in EXTENSIONS if each in extensions)
-    return f"{name or 'unknown processor'} ({fast or 'no known vector extensions'})"
+    cores = len(os.sched_getaffinity(0))
+    return f"{name or 'unknown processor'} ({fast or 'no known vector extensions'}), {cores} core{'s' * (cores != 1)}"
 
 
 def revision(facts: Mapping[str, Any]) -> str:
@@ -100,10 +101,7 @@ def write(out: Path, context: Sequence[str], measured: Mapping[str, Sequence[tab
     as `tables.table` reads them.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    cores = len(os.sched_getaffinity(0))
-    here = f"{machine()}, {cores} core{'s' * (cores != 1)}"
-    record = {"command": command(), "context": [*context, here], "tables": measured}
-    atomic.write_json(out, record)
+    atomic.write_json(out, {"command": command(), "context": [*context, machine()], "tables": measured})
     for rows in measured.values():
         print(f"\n{tables.table(rows)}")
     print(f"\nwrote {out}; python -m benchmarks render writes the pages")
