@@ -38,6 +38,11 @@ PARSER = "1.1.0"  # version of the metadata schema that first had BertTokenizerO
 TOLERANCE = 1e-3  # largest error of a task's results, as `golden.check_same` measures it
 
 
+def task_name(pretrained: Pretrained) -> str:
+    """Return the name of the task that runs a model: "classifier", or "embedder" if its head embeds texts."""
+    return "embedder" if pretrained.head.kind == "embedding" else "classifier"
+
+
 class TaskGraph(struct.PyTreeNode):
     """A model's graph as MediaPipe expects it: three inputs, and probabilities instead of logits.
 
@@ -122,8 +127,7 @@ def check_task(file: Path, run: Runner, pretrained: Pretrained, length: int) -> 
     Raises ExportFailed if a result, a label's name or the tokens of plain English differ.
     """
     assert pretrained.tokenizer is not None
-    tokenizer = pretrained.tokenizer
-    name = "embedder" if pretrained.head.kind == "embedding" else "classifier"
+    tokenizer, name = pretrained.tokenizer, task_name(pretrained)
     plain = [*(texts for texts in golden.TEXTS if len(texts) == 1), ("",), (golden.long_text(length),)]
     texts = [text for (text,) in golden.tokenizer_texts(tokenizer, plain)]
     with tempfile.TemporaryDirectory() as folder:
