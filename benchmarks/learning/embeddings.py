@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import results
-from benchmarks.lib.program import bertzoo, evaluate, kept, litert_file
+from benchmarks.lib.program import bertzoo, evaluate, litert_file, read_or_measure
 from bertzoo.finetuning.embedding_scores import read_retrieval, retrieval_scores
 
 LENGTH, INT8 = 32, "int8-dynamic"
@@ -25,7 +25,7 @@ NDCG = "nDCG@10, {}"
 def score(model: Path, runs: Path, task: str, folder: Path) -> float:
     """The score of a model or a file on a task, in points; a file in `runs` keeps it."""
     file = runs / f"{model.name} {changed(model)} {task} {name_of(folder)}.json"
-    return kept(file, lambda: evaluate(model, f"--task={task}", f"--data_dir={folder}"))["score"]
+    return read_or_measure(file, lambda: evaluate(model, f"--task={task}", f"--data_dir={folder}"))["score"]
 
 
 def changed(model: Path) -> int:

@@ -100,7 +100,7 @@ def cost(arm: Arm, folder: Path, words: Sequence[str]) -> tuple[float, float]:
 
 
 def command(arm: Arm, tflops: float) -> list[str]:
-    """The words of a training that has all of so many TFLOPs."""
+    """Return the command line of an arm's training for these TFLOPs."""
     return [arm.verb, *arm.configs, *arm.options, *replace(arm, share=1.0).steps(tflops)]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import evaluate, finetune, kept, litert_file
+from benchmarks.lib.program import evaluate, finetune, litert_file, read_or_measure
 from bertzoo.benchmarking.latency import milliseconds
 from bertzoo.benchmarking.options import BenchmarkSettings
 from bertzoo.core import config
@@ -217,7 +217,7 @@ def main() -> None:
     results.add_numbers(parser, seeds=3, epochs=2, train_rows=20_480)
     args = parser.parse_args()
     args.runs.mkdir(parents=True, exist_ok=True)
-    sizes = kept(args.runs / "sizes.json", choose)
+    sizes = read_or_measure(args.runs / "sizes.json", choose)
     rows = [row(train(name, size, args), size, args) for name, size in sizes.items()]
     draw(rows, results.picture(args.out))
     texts = len((args.texts / "train.jsonl").read_text(encoding="utf-8").splitlines())

@@ -82,16 +82,16 @@ def options_of(name: str, others: Iterable[str], options: Sequence[str]) -> list
     return shared + [word.replace(f"--{name}.", "--", 1) for word in options if word.startswith(f"--{name}.")]
 
 
-def kept(file: Path, measure: Callable[[], Any]) -> Any:
-    """What a JSON file keeps; if it is missing, measure that first."""
+def read_or_measure(file: Path, measure: Callable[[], Any]) -> Any:
+    """Read a JSON file; if it is missing, measure its content and write it first."""
     if not file.exists():
         atomic.write_json(file, measure())
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def heldout(run: Path) -> dict[str, Any]:
-    """A run's figures on all held-out text, by `bertzoo evaluate`; heldout.json in the run keeps them."""
-    return kept(run / "heldout.json", lambda: evaluate(run))
+    """Return a run's metrics on all held-out text, by `bertzoo evaluate`; the run's heldout.json stores them."""
+    return read_or_measure(run / "heldout.json", lambda: evaluate(run))
 
 
 def in_new_process(function: Callable[..., Any], *arguments: Any, **variables: str) -> Any:
