@@ -218,7 +218,7 @@ def titles(workplace: Workplace, path: Path) -> None:
     path.mkdir(exist_ok=True)
     for name, count in (("train", 32), ("dev", 12)):
         drawn = [[" ".join(draw.choice(planted.WORDS[8:], 3)) for _ in range(2)] for _ in range(count)]
-        (path / f"{name}.csv").write_text("\n".join(["text,answer", *(",".join(row) for row in drawn)]) + "\n")
+        (path / f"{name}.csv").write_text("\n".join(["text,partner", *(",".join(row) for row in drawn)]) + "\n")
     documents = [{"_id": "d1", "text": "bara doti"}, {"_id": "d2", "text": "kera luso"}]
     write_beir(path, documents, [{"_id": "q1", "text": "bara"}], [("q1", "d1")])
     respell(path)
@@ -235,7 +235,7 @@ def similarities(workplace: Workplace, path: Path) -> None:
 
 def vectors(workplace: Workplace, path: Path) -> None:
     """A run whose model maps texts to vectors of 128 numbers."""
-    options = ["--own.text_b=answer", "--embedding.projection=128", f"--from={workplace.place('model')}", *TUNED]
+    options = ["--own.text_b=partner", "--embedding.projection=128", f"--from={workplace.place('model')}", *TUNED]
     data = f"--data_dir={workplace.place('pairs')}"
     assert cli.main(["finetune", "embedding", data, f"--run_dir={path}", *options]) == 0
 
