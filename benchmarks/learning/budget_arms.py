@@ -141,6 +141,14 @@ MODERN = (  # entries of learning.hour; a LiteRT row of 96 tokens takes 0.94 to 
     ),
     _modern("bottleneck", "bottlenecks", "hidden_size=192", "bottleneck_size=96", "feed_forward_size=384"),
     _modern("mixed", "convolution heads", "feed_forward_size=400", "attention.kind=mixed"),
+    _modern(
+        "both",
+        "groups and convolution heads",
+        "hidden_size=160",
+        "feed_forward_size=512",
+        "feed_forward_groups=4",
+        "attention.kind=mixed",
+    ),
     _modern("uneven", "uneven layers", "feed_forward_size=[512,384,288,192]"),
 )
 UNTRAINED = tuple(
