@@ -173,7 +173,7 @@ def _plain_names(family: Family, raw: Mapping[str, np.ndarray], origin: str) -> 
     for name, array in raw.items():
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.gamma$", r"\1.weight", name)
         plain = re.sub(r"(LayerNorm|layernorm|layer_norm)\.beta$", r"\1.bias", plain).removeprefix(family.prefix)
-        # MobileBERT's extra output weights are empty if its word table is as wide as its layers.
+        # MobileBERT's extra output weights are empty if its word embeddings are as wide as its layers.
         if plain in ("embeddings.position_ids", "embeddings.token_type_ids") or array.size == 0:
             continue
         if plain in named:

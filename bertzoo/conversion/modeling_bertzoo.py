@@ -319,7 +319,7 @@ class Untied(Part):
 
 
 class MaskedHead(Part):
-    """Computes logits (B,L,V) with the word table as output weights."""
+    """Computes logits (B,L,V) with the word embeddings as output weights."""
 
     tensors = ("bias",)
 

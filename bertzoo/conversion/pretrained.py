@@ -68,7 +68,7 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
 
 
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str, recorded: int | None = None) -> None:
-    """Raise UserError if a word table of `rows` rows does not fit the tokenizer's vocabulary.
+    """Raise UserError if word embeddings of `rows` rows do not fit the tokenizer's vocabulary.
 
     Some projects round the number of rows up (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a
     tokenizer, there is no check.

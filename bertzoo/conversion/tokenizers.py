@@ -253,7 +253,7 @@ def _content(value: Any) -> Any:
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any, beside_file: bool = False) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    If the model's word table has more rows than a WordPiece vocabulary has entries, and not just rounded up as
+    If the model's word embeddings have more rows than a WordPiece vocabulary has entries, and not just rounded up as
     `pretrained.fits` allows, entries [unused0], [unused1] and so on fill the vocabulary up.
 
     beside_file: whether the files belong to a model's file for phones. Its vocabulary is not filled up, and a

@@ -91,7 +91,7 @@ class MaskedLogits(struct.PyTreeNode):
     dense: Any
     norm: Any
     bias: Any
-    extra: Any  # (D-E,V), for the columns beyond the word table's width E, or None
+    extra: Any  # (D-E,V), for the columns beyond the word embeddings' width E, or None
     sentence: Any
     activation: Callable = struct.field(pytree_node=False)
 

@@ -64,7 +64,7 @@ class MobileBert(ModelConfig):
         if self.embedding_size > self.hidden_size:
             raise ConfigError(
                 f"embedding_size = {self.embedding_size} is larger than hidden_size = {self.hidden_size}. The "
-                "masked-LM head has hidden_size features and ties embedding_size of them to the word table. Use "
+                "masked-LM head has hidden_size features and ties embedding_size of them to the word embeddings. Use "
                 f"embedding_size = {self.hidden_size} or less."
             )
         name, width = "bottleneck_size", self.bottleneck_size

@@ -216,7 +216,7 @@ class LayerFactory(NamedTuple):
     def masked_head(
         self, vocab_size: int, width: int, activation: Activation, extra: nn.Module | None = None
     ) -> MaskedHead:
-        """Build the masked-LM head, tied to the word table; `extra` maps the features beyond the table's width."""
+        """Build the masked-LM head, tied to the word embeddings; `extra` maps the features beyond their width."""
         return MaskedHead(
             dense=self.dense(width, "model", "embed"),
             norm=self.norm("embed"),

@@ -64,7 +64,7 @@ def generator_of(config: ModelConfig, width: float, compute: Compute) -> Generat
             projection=make.projection(x_BLE.shape[-1], size),
             layers=tuple(make.dense_layer(config, size, heads, 4 * size) for _ in range(config.layers)),
         ),
-        # The word table may be narrower than the embedding's output (MobileBERT: 128 of 512).
+        # The word embeddings may be narrower than the encoder's input (MobileBERT: 128 of 512).
         masked_head=make.masked_head(config.vocab_size, embedding.word.features, config.activation),
     )
 

@@ -69,7 +69,7 @@ class BlankFiller:
             "attention_mask": np.ones_like(input_ids),
             "masked_positions": np.array([places], np.int32),
         }
-        # The word table may have more rows than the tokenizer has entries.
+        # The word embeddings may have more rows than the tokenizer has entries.
         logits_PV = self.masked_logits(row)[0, :, : tokenizer.vocab_size]
         values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
         return [

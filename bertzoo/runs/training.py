@@ -220,8 +220,8 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
     if entries < 0.5 * rows:
         options = f"--model.vocab_size={entries} --data.tokenizer.vocab_size={entries}"
         yield (
-            f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word table "
-            "are never trained" + (f". A new run with {options} avoids this." if advise else "")
+            f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word "
+            "embeddings are never trained" + (f". A new run with {options} avoids this." if advise else "")
         )
     if occurring < 0.2 * entries:
         yield (

@@ -156,7 +156,7 @@ def test_integers_in_a_model_directory(tmp_path, capsys):
 
 
 def test_an_empty_tensor(tmp_path):
-    """MobileBertForMaskedLM's weights beyond its word table, where that is as wide as the stream."""
+    """MobileBertForMaskedLM's weights beyond its word embeddings, where those are as wide as the stream."""
     source = exported(TINY, MaskedLanguageModel(pooler=False), tmp_path / "source")
     found = load_file(source / "model.safetensors")
     save_file(found | {"cls.predictions.dense.weight": np.zeros((0, 20), np.float32)}, source / "model.safetensors")

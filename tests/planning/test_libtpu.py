@@ -57,7 +57,7 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
     sent = sum(one.sent for one in step.collectives)
     assert stage.roofline.interconnect == pytest.approx(sent / topology.chip.ici_bandwidth)
     if not any(option.startswith("mesh.") for option in options):
-        # Every gradient is summed over all devices, some in bfloat16, the word table's in two parts.
+        # Every gradient is summed over all devices, some in bfloat16, the word embeddings' in two parts.
         (one,) = step.collectives
         assert one.kind == "all-reduce" and one.group == topology.devices
         assert 0.5 * memory.parameters < one.size < 2 * memory.parameters
@@ -73,7 +73,7 @@ def test_two_slices_sum_a_quarter_of_each_gradient_between_them(folder):
     groups = {one.kind: one.group for one in stage.compiled.collectives}
     assert groups == {"reduce-scatter": 4, "all-gather": 4, "all-reduce": 4, "all-reduce between slices": 2}
     (between,) = [one for one in stage.compiled.collectives if one.kind.endswith("between slices")]
-    # Every gradient once, and the word table's in two parts.
+    # Every gradient once, and the word embeddings' in two parts.
     assert 1 <= between.size / (stage.estimated.parameters / 4) < 2
     sent = sum(one.sent for one in stage.compiled.collectives) - between.sent
     seconds = sent / topology.chip.ici_bandwidth + between.sent / topology.chip.dcn_bandwidth

@@ -1,4 +1,4 @@
-"""Unknown words and unused rows of the word table at the start of a run."""
+"""Unknown words and unused rows of the word embeddings at the start of a run."""
 
 import re
 import shutil
