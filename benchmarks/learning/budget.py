@@ -19,14 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.budget_arms import (
-    MODELS,
-    TUNING,
-    TUNING_BY_TASK,
-    UNTRAINED,
-    Arm,
-    flops_by_stage,
-)
+from benchmarks.learning.budget_arms import MODELS, TUNING, TUNING_BY_TASK, UNTRAINED, Arm, flops_by_stage
 from benchmarks.learning.budget_results import (
     EXTREMES,
     TASKS,

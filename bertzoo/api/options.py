@@ -89,10 +89,7 @@ class RunnableOptions:
         "rows per batch; does not change results (default: as in training)", None, metavar="B", least=0
     )
     python: Path | None = finetuned(
-        "for a .pte file: a Python that has executorch (default: this Python)",
-        None,
-        metavar="FILE",
-        check=check_python,
+        "for a .pte file: a Python that has executorch (default: this Python)", None, metavar="FILE", check=check_python
     )
 
 
@@ -201,10 +198,7 @@ def _check_corpus(what: str, name: Location) -> Location:
 class TokenizeOptions:
     source: Location = option("the text to tokenise", metavar="SRC")
     destination: Location = option(
-        "the directory or URL of the corpus, new or unfinished",
-        group="output",
-        metavar="DST",
-        check=_check_corpus,
+        "the directory or URL of the corpus, new or unfinished", group="output", metavar="DST", check=_check_corpus
     )
     _: KW_ONLY
     config: Config = option(

@@ -170,13 +170,7 @@ def bert_attributes(**defaults: Any) -> tuple[Attribute, ...]:
 
 
 def standard_heads(
-    name: str,
-    dropout: str,
-    masked: Rules,
-    sentence: str = "",
-    sequence: Rules | None = None,
-    *,
-    pooled: bool = False,
+    name: str, dropout: str, masked: Rules, sentence: str = "", sequence: Rules | None = None, *, pooled: bool = False
 ) -> dict[str, HeadLayout]:
     """Return the layouts of the heads that all architectures have, by key in `Family.heads`.
 

@@ -133,12 +133,7 @@ def _choose_tokens(candidates: np.ndarray, count: np.ndarray, keys: np.ndarray) 
 
 
 def _choose_words(
-    ids: np.ndarray,
-    candidates: np.ndarray,
-    count: np.ndarray,
-    keys: np.ndarray,
-    masking: Masking,
-    tokenizer: Tokenizer,
+    ids: np.ndarray, candidates: np.ndarray, count: np.ndarray, keys: np.ndarray, masking: Masking, tokenizer: Tokenizer
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose at most `count[i]` tokens of row i, in units of whole words.
 

@@ -15,13 +15,7 @@ VectorOutput = Literal["float32", "int8", "binary"]  # as in heads/embedding.py,
 VectorPooling = Literal["mean", "first", "max", "weighted_mean"]  # as there
 DIRECTORIES = ("huggingface", "bertzoo", "pytorch")
 # Formats of files, and their suffixes.
-SUFFIXES = {
-    "litert": ".tflite",
-    "mediapipe": ".tflite",
-    "onnx": ".onnx",
-    "onnx-text": ".onnx",
-    "executorch": ".pte",
-}
+SUFFIXES = {"litert": ".tflite", "mediapipe": ".tflite", "onnx": ".onnx", "onnx-text": ".onnx", "executorch": ".pte"}
 FILES = tuple(SUFFIXES)
 LITERT = ("litert", "mediapipe")
 TEXT_FORMATS = {"mediapipe": "litert", "onnx-text": "onnx"}  # whose files take texts: the format that takes ids

@@ -20,15 +20,7 @@ from bertzoo.core.paths import Location, resolve_name
 from bertzoo.data.tokenizers.tokenizer import label
 from bertzoo.finetuning.embed import EmbeddingModel, unit_vectors
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import (
-    Purpose,
-    RowForm,
-    Split,
-    TaskKind,
-    Unlabelled,
-    build_head,
-    changed_field,
-)
+from bertzoo.finetuning.task_kind import Purpose, RowForm, Split, TaskKind, Unlabelled, build_head, changed_field
 from bertzoo.heads import SentenceEmbedding
 from bertzoo.heads.labels import TEACHER
 from bertzoo.runs import load_model

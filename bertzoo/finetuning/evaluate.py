@@ -259,11 +259,7 @@ def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:
 
 
 def predict_test_sets(
-    paths: Sequence[Path],
-    *,
-    data_dir: str,
-    wnli: glue.Wnli,
-    batch_size: int,
+    paths: Sequence[Path], *, data_dir: str, wnli: glue.Wnli, batch_size: int
 ) -> dict[str, dict[str, int | float]]:
     """Return {test set: {key of an example: index of the predicted label, or predicted number}}.
 

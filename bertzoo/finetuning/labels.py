@@ -180,8 +180,7 @@ class LabelTask(TaskKind):
         limits = GLUE[model.task_name].range if model.task_name in GLUE else None
         read: Any = None
         return cls(
-            model.recipe,
-            Task(name="", kind=model.kind, metrics=(), read=read, labels=model.labels, range=limits),
+            model.recipe, Task(name="", kind=model.kind, metrics=(), read=read, labels=model.labels, range=limits)
         )
 
     def adapt(self, model: "TaskModel") -> "TaskModel":
@@ -252,7 +251,7 @@ class LabelTask(TaskKind):
         if unlabelled := sum(example.label is None for example in read.examples):
             raise Unlabelled(
                 f"the {name} set of {self.name} has no label for {unlabelled:,} of its {len(read.examples):,} "
-                "examples, so it cannot be scored.",
+                "examples, so it cannot be scored."
             )
 
     @property

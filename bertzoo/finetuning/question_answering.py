@@ -10,16 +10,7 @@ import numpy as np
 from bertzoo.conversion.pretrained import source_number
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import (
-    LOSSES,
-    Predictions,
-    Purpose,
-    RowForm,
-    Split,
-    TaskKind,
-    Unlabelled,
-    build_head,
-)
+from bertzoo.finetuning.task_kind import LOSSES, Predictions, Purpose, RowForm, Split, TaskKind, Unlabelled, build_head
 from bertzoo.heads import JointSpanExtraction, SpanExtraction
 from bertzoo.runs.runner import Outputs
 from bertzoo.tasks import squad, squad_tasks, windows

@@ -85,12 +85,7 @@ def resolve_task(recipe: Finetune) -> TaskKind:
     return task
 
 
-def train(
-    recipe: Finetune,
-    run_dir: str,
-    origin: Location | None,
-    teacher: Location | None,
-) -> Results:
+def train(recipe: Finetune, run_dir: str, origin: Location | None, teacher: Location | None) -> Results:
     """Train every seed that is not finished, write results.json and return its content.
 
     origin: path of the model to fine-tune. teacher: path of the teacher. None: the path in run.json.

@@ -153,11 +153,7 @@ def classification_head(
 
 
 def pool(
-    pooling: str,
-    x_BLD: jax.Array,
-    first_BD: jax.Array,
-    mask_BL: jax.Array,
-    precision: jax.lax.Precision | None = None,
+    pooling: str, x_BLD: jax.Array, first_BD: jax.Array, mask_BL: jax.Array, precision: jax.lax.Precision | None = None
 ) -> jax.Array:
     """Reduce the states of a text's tokens to one vector (B,D); padding has mask 0.
 

@@ -294,11 +294,7 @@ class Execution:
 
 
 def run_jobs(
-    record: JobRecord,
-    jobs: Sequence[CommandJob],
-    parse: Parse,
-    execution: Execution,
-    chooser: "Chooser | None" = None,
+    record: JobRecord, jobs: Sequence[CommandJob], parse: Parse, execution: Execution, chooser: "Chooser | None" = None
 ) -> int:
     """Run the unfinished jobs among `jobs` and write the table of progress; return the number of jobs that failed.
 

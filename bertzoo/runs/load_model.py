@@ -218,13 +218,7 @@ def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None
     rows = batches.stage(index, "heldout").rows
     heldout, eval_step = batches.heldout(index, rows, 1), make_eval_step(loaded.objective)
     means = evaluate(eval_step, loaded.params, None, heldout, sharding.one_device())
-    return {
-        "step": loaded.step,
-        "rows": rows,
-        "max_length": stages[index].max_length,
-        **means,
-        **unigram_losses(text),
-    }
+    return {"step": loaded.step, "rows": rows, "max_length": stages[index].max_length, **means, **unigram_losses(text)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,11 +208,7 @@ _TASKS = (
         **_NLI_LABELS,
     ),
     GlueTask(
-        name="qnli",
-        folders=("QNLI",),
-        tsv=("question", "sentence"),
-        hub=("question", "sentence"),
-        **_ENTAILMENT_LABELS,
+        name="qnli", folders=("QNLI",), tsv=("question", "sentence"), hub=("question", "sentence"), **_ENTAILMENT_LABELS
     ),
     GlueTask(name="rte", folders=("RTE",), **_ENTAILMENT_LABELS),
     GlueTask(name="wnli", folders=("WNLI",), aliases={"not_entailment": "0", "entailment": "1"}),
@@ -249,10 +245,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip's oldest date, so that equal predictions
 
 
 def write_submission(
-    path: Path,
-    predictions: Mapping[str, Mapping[str, int | float]],
-    *,
-    wnli: Wnli = "majority",
+    path: Path, predictions: Mapping[str, Mapping[str, int | float]], *, wnli: Wnli = "majority"
 ) -> None:
     """Write the zip; raises UserError for predictions that are not labels.
 

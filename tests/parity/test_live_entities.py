@@ -22,10 +22,7 @@ from bertzoo.heads import TokenClassification
 from bertzoo.runs import load_model
 from bertzoo.tasks.task import Example
 
-LABELS = {
-    "IO": ("NAME", "O", "PLACE"),
-    "BIO": ("O", "B-NAME", "I-NAME", "B-PLACE", "I-PLACE"),
-}
+LABELS = {"IO": ("NAME", "O", "PLACE"), "BIO": ("O", "B-NAME", "I-NAME", "B-PLACE", "I-PLACE")}
 
 
 @pytest.fixture(scope="module")

@@ -128,11 +128,7 @@ def test_data_sets_are_read_in_their_order(name, monkeypatch):
         examples = list(tfds.data_source(name, split="train", download=False))
         expected = [example["text"] for example in examples]
         found = list(
-            cut_pieces(
-                [MixturePart(source=f"tfds:{name}", text_field="text")],
-                heldout=0.1,
-                piece_bytes=1 << 20,
-            )
+            cut_pieces([MixturePart(source=f"tfds:{name}", text_field="text")], heldout=0.1, piece_bytes=1 << 20)
         )
         with pytest.raises(CorpusError, match=mentioning(f"tfds:{name}[0]", "'body'", ", ".join(examples[0]))):
             read(f"tfds:{name}", "body")
