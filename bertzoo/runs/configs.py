@@ -88,10 +88,10 @@ def check_tables(recipe: TrainingConfig, optimizers: Sequence[Optimizer]) -> Non
                 f"{where}.max_length = {stage.max_length} is more than model.max_positions = {model.max_positions}. "
                 "Lower max_length, or raise model.max_positions."
             )
-    if objective.sentence != "none" and model.token_types < 2:
+    if objective.sentence != "none" and not model.layers:
         raise ConfigError(
-            f"objective.sentence = {objective.sentence} needs two token types, but model.kind = {model.kind} has "
-            f'{model.token_types}. Set objective.sentence = "none".'
+            f"objective.sentence = {objective.sentence} needs layers, which compare two segments, but model.kind = "
+            f'{model.kind} has 0. Set objective.sentence = "none".'
         )
     if not data.tokenizer.path and data.tokenizer.vocab_size > model.vocab_size:
         raise ConfigError(

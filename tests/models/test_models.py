@@ -59,7 +59,7 @@ TABLE = Static(**UNEVEN)
 
 @functools.cache
 def build(config, sentence=None, **compute):
-    sentence = sentence or ("sop" if config.token_types else "none")
+    sentence = sentence or ("sop" if config.layers else "none")
     objective = Masked(sentence=sentence).build(config, Compute(**compute))
     return objective, drawn(objective.init, jax.random.key(1))
 
@@ -106,7 +106,7 @@ def test_remat_changes_nothing_but_memory(config):
 
 @pytest.mark.parametrize("config", MODELS, ids=lambda config: config.kind)
 def test_bfloat16_keeps_float32_where_it_matters(config):
-    objective = Masked(sentence="sop" if config.token_types else "none").build(config, Compute(dtype="bfloat16"))
+    objective = Masked(sentence="sop" if config.layers else "none").build(config, Compute(dtype="bfloat16"))
     params = nn.meta.unbox(boxed_shapes(objective))
     inputs = [batch_of()[name] for name in list(batch_of())[:4]]
     output = jax.eval_shape(lambda params: objective.model.apply({"params": params}, *inputs), params)
