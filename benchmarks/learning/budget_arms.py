@@ -150,6 +150,7 @@ MODERN = (  # entries of learning.hour; a LiteRT row of 96 tokens takes 0.94 to 
         "attention.kind=mixed",
     ),
     _modern("uneven", "uneven layers", "feed_forward_size=[512,384,288,192]"),
+    Arm("mixture", "Our mixture", "mixture", tasks=GLUE),
 )
 UNTRAINED = tuple(
     Arm(f"untrained_{file}", f"{title}, not pretrained", file, share=0, tasks=GLUE)
