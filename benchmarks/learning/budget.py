@@ -30,7 +30,7 @@ from benchmarks.learning.budget_results import (
     model_rows,
 )
 from benchmarks.lib import results
-from benchmarks.lib.program import bertzoo, finetune, heldout
+from benchmarks.lib.program import bertzoo, check_litert, finetune, heldout
 from bertzoo.core import atomic
 from bertzoo.export.companions import companions
 from bertzoo.export.failure import ExportFailed
@@ -191,6 +191,7 @@ def describe(args: argparse.Namespace, runs: Sequence[FinishedRun]) -> list[str]
 def main() -> None:
     """Run what is missing, write the result and draw it."""
     args = parse("learning", __doc__, tflops=300)
+    check_litert()
     if not run_arms((*MODELS, *UNTRAINED), args, converted=MODELS):
         return
     models, untrained = ([finished(arm, args.tflops, args.runs) for arm in group] for group in (MODELS, UNTRAINED))

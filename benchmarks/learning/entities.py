@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from benchmarks.lib import results
-from benchmarks.lib.program import evaluate, finetune, litert_file
+from benchmarks.lib.program import check_litert, evaluate, finetune, litert_file
 
 LOCALES = ["en_GB", "en_US", "de_DE", "fr_FR", "es_ES"]
 FIELDS = {
@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a model that bertzoo finetune --from reads")
     results.add_numbers(parser, train=1200, test=300)
     args, more = parser.parse_known_args()
+    check_litert()
     args.runs.mkdir(parents=True, exist_ok=True)
     sets = {"train": (LEARNT, args.train, 1), "dev": (LEARNT, args.test // 2, 2), "test": (HELD_OUT, args.test, 3)}
     for name, drawn in sets.items():

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import bertzoo, card, evaluate, finetune, litert_file
+from benchmarks.lib.program import bertzoo, card, check_litert, evaluate, finetune, litert_file
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 TOKENS, GENERAL = 8192, 60_000  # size of the vocabulary; number of general texts
@@ -262,6 +262,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=[*TASKS], help="(default: all)")
     results.add_numbers(parser, seeds=3)
     args = parser.parse_args()
+    check_litert()
     texts = {name: prepare(task, args.glue, args.runs / name) for name, task in TASKS.items()}
     start = encoder(args, texts)
     rows = []

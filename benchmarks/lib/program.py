@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -58,6 +59,12 @@ def finetune(words: Sequence[str], run: Path, config: str = "finetune") -> dict[
 def evaluate(model: Path, *options: str) -> dict[str, Any]:
     """What `bertzoo evaluate` prints of a model or a file, as JSON."""
     return json.loads(bertzoo("evaluate", str(model), *options, "--json"))
+
+
+def check_litert() -> None:
+    """Exit if `litert_file` would fail after hours of training, because the extra litert is not installed."""
+    if find_spec("litert_converter") is None:
+        raise SystemExit("LiteRT files need the extra litert, which is missing. Run make .venv/litert.stamp")
 
 
 def litert_file(model: Path, file: Path, *options: str) -> Path:
