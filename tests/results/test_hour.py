@@ -84,5 +84,5 @@ def test_a_failed_training_is_not_taken_for_a_stopped_one(tmp_path: Path):
         hour.spend(tmp_path / "cost.json", "pretrain", "demo", "--stages.0.steps=-1", limit=20.0)
 
 
-def test_entries_on_modern_layers_are_different_models():
-    assert len({arm.recipe().model for arm in MODERN}) == len(MODERN)
+def test_entries_on_modern_layers_differ_in_model_or_objective():
+    assert len({(arm.recipe().model, arm.recipe().objective) for arm in MODERN}) == len(MODERN)
