@@ -148,19 +148,26 @@ def parse(name: str, doc: str | None, tflops: float) -> argparse.Namespace:
     parser.add_argument("--only", default="*", help="runs to make, as patterns with commas between them")
     results.add_numbers(parser, seeds=3)
     args = parser.parse_args()
+    check_inputs(args)
+    return args
+
+
+def check_inputs(args: argparse.Namespace) -> None:
+    """Exit if a file of --text or a task's folder in --glue is missing, before a training that takes hours."""
     folders = [args.glue / folder for folder, _ in TASKS.values()]
     if missing := [str(path) for path in (*args.text, *folders) if not path.exists()]:
-        parser.error(f"--text and --glue: there is no {', '.join(missing)}")
-    return args
+        raise SystemExit(f"--text and --glue: there is no {', '.join(missing)}")
 
 
 def run_arms(arms: Sequence[Arm], args: argparse.Namespace, converted: Sequence[Arm] = ()) -> bool:
     """Train, fine-tune and convert what is missing; True if all arms are finished. converted: arms that get files."""
-    args.runs.mkdir(parents=True, exist_ok=True)
-    data = corpus(args.text, arms[0].configs, args.runs)
     chosen = [arm for arm in arms if any(fnmatch.fnmatch(arm.name, pattern) for pattern in args.only.split(","))]
     if not chosen:
         sys.exit(f"--only={args.only} names none of {', '.join(arm.name for arm in arms)}")
+    if any(arm in converted for arm in chosen):
+        check_litert()
+    args.runs.mkdir(parents=True, exist_ok=True)
+    data = corpus(args.text, arms[0].configs, args.runs)
     for arm in chosen:
         run = train(arm, args.tflops, args.runs, data)
         for task in arm.tasks:
@@ -191,7 +198,6 @@ def describe(args: argparse.Namespace, runs: Sequence[FinishedRun]) -> list[str]
 def main() -> None:
     """Run what is missing, write the result and draw it."""
     args = parse("learning", __doc__, tflops=300)
-    check_litert()
     if not run_arms((*MODELS, *UNTRAINED), args, converted=MODELS):
         return
     models, untrained = ([finished(arm, args.tflops, args.runs) for arm in group] for group in (MODELS, UNTRAINED))

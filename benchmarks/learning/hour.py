@@ -71,10 +71,10 @@ def chain(name: str) -> list[Arm]:
     """The trainings of an entry, in order, with their shares of the budget: a source is trained within it."""
     arms = (*MODELS, *MODERN)
     known = {arm.name: arm for arm in arms if arm.tasks or any(other.source == arm.name for other in arms)}
-    if name.endswith(".toml"):
+    if name.endswith(".toml") and Path(name).is_file():
         return [Arm(Path(name).stem, Path(name).stem, name, tasks=tuple(TUNING_BY_TASK))]
     if name not in known:
-        raise SystemExit(f"{name} is neither a .toml nor one of {', '.join(known)}")
+        raise SystemExit(f"{name} is neither a .toml file nor one of {', '.join(known)}")
     entry = [known[name]]
     while entry[0].source:
         entry.insert(0, known[entry[0].source])
@@ -212,6 +212,7 @@ def main() -> None:
     results.add_numbers(parser, seeds=3)
     args: argparse.Namespace = parser.parse_args()
     arms = chain(args.entry)
+    budget.check_inputs(args)
     folder = args.runs / arms[-1].name
     allowed = length(args.runs, args.text)
     planned, seconds = train(arms, folder, args.text, allowed)

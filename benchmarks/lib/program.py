@@ -64,7 +64,7 @@ def evaluate(model: Path, *options: str) -> dict[str, Any]:
 def check_litert() -> None:
     """Exit if `litert_file` would fail after hours of training, because the extra litert is not installed."""
     if find_spec("litert_converter") is None:
-        raise SystemExit("LiteRT files need the extra litert, which is missing. Run make .venv/litert.stamp")
+        raise SystemExit("LiteRT files need the extra litert, which is missing. Run make .venv/litert.stamp.")
 
 
 def litert_file(model: Path, file: Path, *options: str) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import results, tables
-from benchmarks.lib.program import card, finetune, litert_file, options_of
+from benchmarks.lib.program import card, check_litert, finetune, litert_file, options_of
 from benchmarks.phone.task_scores import calibration_texts
 from bertzoo.tasks.glue import GLUE
 
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--tasks", default="sst2,mrpc", help="(default: %(default)s)")
     results.add_numbers(parser, seeds=5)
     args, more = parser.parse_known_args()
+    check_litert()
     args.runs.mkdir(parents=True, exist_ok=True)
     rows = [row(task, args.data, args.model, args.runs, args.seeds, more) for task in args.tasks.split(",")]
     packages = results.packages("litert-converter", "ai-edge-litert", "litert-quantizer")
