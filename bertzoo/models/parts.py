@@ -45,7 +45,7 @@ class Backbone(NamedTuple):
 WIDEST = 2**31 - 1  # the largest size, except for those in TRACED
 DEEPEST, TRACED = 1000, ("layers", "feed_forwards", "kernel_size")  # most layers and taps, which are traced one by one
 # Smallest and largest value of other numbers, by the last word of their names. float32 rounds a much smaller epsilon
-# to 0, and a larger one hides the text. Pairs of texts need two token types.
+# to 0, and a larger one hides the text. A table of token types has a row for each of two segments.
 RANGES: dict[str, tuple[float, float]] = {
     "dropout": (0.0, 0.99),
     "range": (0.0, 1.0),

@@ -134,7 +134,12 @@ def test_models_without_layers_need_an_objective_without_sentences():
     with pytest.raises(ConfigError, match=mentioning("static has 0", 'Set objective.sentence = "none"')):
         config.load(Pretrain, ["demo"], [static])
     config.load(Pretrain, ["demo"], [static, ("objective.sentence", "none")])
-    for kind in ("distilbert", "modernbert"):  # without token types, [SEP] tells segments apart
+
+
+def test_a_table_of_token_types_has_two_or_more():
+    with pytest.raises(ConfigError, match=mentioning("token_types = 1", 2)):
+        config.load(Pretrain, ["demo"], [("model.token_types", "1")])
+    for kind in ("distilbert", "modernbert"):  # without a table, [SEP] alone separates the segments
         assert config.load(Pretrain, ["demo"], [("model.kind", kind)]).objective.sentence == "sop"
 
 

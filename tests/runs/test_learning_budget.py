@@ -14,7 +14,9 @@ def tflops(recipe):
 
 
 @pytest.mark.slow  # traces every model
-@pytest.mark.parametrize("arm", [arm for arm in (*MODELS, MODERN[0]) if arm.share == 1], ids=lambda arm: arm.name)
+@pytest.mark.parametrize(
+    "arm", [arm for arm in (*MODELS, MODERN[0], MODERN[-1]) if arm.share == 1], ids=lambda arm: arm.name
+)
 def test_a_shipped_config_costs_the_budget(arm):
     assert tflops(arm.recipe()) == pytest.approx(BUDGET, rel=1e-3)
 
