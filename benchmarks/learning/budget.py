@@ -30,8 +30,7 @@ from benchmarks.learning.budget_results import (
     model_rows,
 )
 from benchmarks.lib import results
-from benchmarks.lib.program import bertzoo, check_litert, finetune, heldout
-from bertzoo.core import atomic
+from benchmarks.lib.program import bertzoo, check_litert, finetune, heldout, read_or_measure
 from bertzoo.export.companions import companions
 from bertzoo.export.failure import ExportFailed
 from bertzoo.runs import load_model, provenance, report
@@ -89,9 +88,8 @@ def convert(tuned: Path) -> None:
 
 def time_files(files: Sequence[Path], record: Path) -> dict[str, float]:
     """Median milliseconds of one row of LENGTH tokens by file name, one thread, in turns; the record keeps them."""
-    if not record.exists():
-        atomic.write_json(record, json.loads(bertzoo("benchmark", *map(str, files), f"--lengths={LENGTH}", "--json")))
-    rows = json.loads(record.read_text(encoding="utf-8"))["rows"]
+    words = ["benchmark", *map(str, files), f"--lengths={LENGTH}", "--json"]
+    rows = read_or_measure(record, lambda: json.loads(bertzoo(*words)))["rows"]
     return {Path(row["model"]).name: row["median_ms"] for row in rows}
 
 
@@ -140,10 +138,9 @@ def finished(arm: Arm, tflops: float, runs: Path) -> FinishedRun:
 
 def parse(name: str, doc: str | None, tflops: float) -> argparse.Namespace:
     """The options of a benchmark that trains arms; tflops: the default of --tflops."""
-    parser = results.parser(name, doc)
+    parser = results.parser(name, doc, "runs/learning")
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="files of text (default: the embedded corpus)")
     parser.add_argument("--glue", type=Path, required=True, help="the folder of CoLA, MRPC, STS-B and SST-2")
-    parser.add_argument("--runs", type=Path, default=Path("runs/learning"), help="where the runs are kept")
     parser.add_argument("--tflops", type=float, default=tflops, help="training TFLOPs of a run (default: %(default)s)")
     parser.add_argument("--only", default="*", help="runs to make, as patterns with commas between them")
     results.add_numbers(parser, seeds=3)

@@ -45,9 +45,7 @@ def spend(record: Path, *words: str, limit: float | None = None) -> float:
 
     limit: processor seconds after which a signal stops the command, which saves and counts as finished.
     """
-    if not record.exists():
-        atomic.write_json(record, {"seconds": 0.0, "finished": False})
-    known = json.loads(record.read_text(encoding="utf-8"))
+    known = program.read_or_measure(record, lambda: {"seconds": 0.0, "finished": False})
     if not known["finished"]:
         before = _children()
         try:
@@ -204,11 +202,10 @@ def merged(out: Path, table: str, rows: Sequence[Mapping[str, Any]], key: str) -
 
 def main() -> None:
     """Train and fine-tune an entry, and add its row."""
-    parser = results.parser("hour", __doc__)
+    parser = results.parser("hour", __doc__, "runs/hour")
     parser.add_argument("entry", metavar="ENTRY", help="a name from configs/learning, or a .toml")
     parser.add_argument("--text", type=Path, nargs="+", required=True, help="files of text")
     parser.add_argument("--glue", type=Path, required=True, help="the folder of CoLA, MRPC, STS-B and SST-2")
-    parser.add_argument("--runs", type=Path, default=Path("runs/hour"), help="where the runs are kept")
     results.add_numbers(parser, seeds=3)
     args: argparse.Namespace = parser.parse_args()
     arms = chain(args.entry)
@@ -236,7 +233,3 @@ def main() -> None:
             "baselines": list(merged(args.out, "baselines", simple, "baseline")),
         },
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -197,11 +197,14 @@ def test_a_run_scores_and_predicts_both(folder: Path, data: Path, tmp_path: Path
     ],
 )
 def test_errors_of_heads(heads: str, names: list[str]):
-    with pytest.raises(ConfigError, match=mentioning("label = 'x'", "heads")):
-        replace(OWN, label="x")
     with pytest.raises(ConfigError, match=mentioning(*names)):
         recipe = config.load(Finetune, ["finetune"], [("task", "own"), ("own.heads", heads)])
         MultiTask.of(replace(recipe, own=replace(recipe.own, train="train.jsonl")))
+
+
+def test_heads_leave_no_label_for_the_table():
+    with pytest.raises(ConfigError, match=mentioning("label = 'x'", "heads")):
+        replace(OWN, label="x")
 
 
 @pytest.mark.parametrize(
