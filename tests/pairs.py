@@ -152,8 +152,8 @@ def write_run(recipe: Transfer, path: Path, corpus: Path) -> Path:
 def parameters(run: Path, step: int | str = "latest") -> Any:
     """All parameters of a transfer's checkpoint, projections included."""
     mesh = sharding.make_mesh(sharding.Mesh(), jax.devices()[:1])
-    wanted = state.abstract_params(experiments.build_setups(RunDirectory(run).load())[-1].objective, mesh)
-    return restore_params(run / "checkpoints", wanted, step)[0]
+    shapes = state.abstract_params(experiments.build_setups(RunDirectory(run).load())[-1].objective, mesh)
+    return restore_params(run / "checkpoints", shapes, step)[0]
 
 
 def layer_losses(recipe: Transfer, layer: int, mine: Any, theirs: Any, params: Any, batch: Any) -> dict[str, float]:

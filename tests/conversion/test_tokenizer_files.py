@@ -108,8 +108,8 @@ def test_sentencepiece_has_the_ids_of_the_library(pieces: bytes, whole: bool, lo
     ours = tokenizers.read_tokenizer(tmp_path)
     assert ours is not None and ids(ours, text) == expected
     if whole:
-        said = {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": not lower}
-        dump(tmp_path / "tokenizer_config.json", said)
+        options = {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": not lower}
+        dump(tmp_path / "tokenizer_config.json", options)
         generic = tokenizers.read_tokenizer(tmp_path)
         assert generic is not None and ids(generic, text) == expected
         table = json.loads((tmp_path / "tokenizer.json").read_text())

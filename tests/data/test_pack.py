@@ -214,8 +214,8 @@ def test_pairs_need_two_documents(tmp_path):
     one = next(document for document in documents if is_heldout("\n".join(document), 0.1))
     rest = [document for document in documents if not is_heldout("\n".join(document), 0.1)]
     source = write_documents(tmp_path / "text.txt", [*rest[:10], one])
-    made = tokenize(small(source), tmp_path / "c", workers=1)
-    assert made.manifest.splits["heldout"].documents == 1
+    corpus = tokenize(small(source), tmp_path / "c", workers=1)
+    assert corpus.manifest.splits["heldout"].documents == 1
     with pytest.raises(CorpusError, match=mentioning("heldout", "one document")):
-        make(made, tmp_path, "nsp", "heldout")
-    assert len(make(made, tmp_path, "none", "heldout").rows)
+        make(corpus, tmp_path, "nsp", "heldout")
+    assert len(make(corpus, tmp_path, "none", "heldout").rows)

@@ -19,7 +19,7 @@ OPTIONS = [
     *("--seeds=2", "--epochs=3", "--batch_size=8", "--max_length=24", "--buckets=1", "--encoder_dropout=0"),
     *("--optimizer.learning_rate=1e-2", "--squad.stride=8", "--squad.max_question=4", "--log_every=20"),
 ]
-OWN = [  # of the questions in own.jsonl
+OWN = [  # questions of own.jsonl
     *("--own.kind=span", "--own.train=own.jsonl", "--own.question=asked", "--own.context=paragraph"),
     *("--own.answer=said", "--squad.heldout=0.3"),
 ]

@@ -97,12 +97,12 @@ def test_outputs_loss_and_gradients(seed: int, wiring: dict[str, Any], mask_padd
         sums, metrics = objective(params, None, batch | labels, None)
         return sums["mlm"] / metrics["mlm_loss"][1], objective.model.apply({"params": params}, *inputs)
 
-    given = {path: jnp.asarray(array, jnp.float32) for path, array in params.items()}
-    (loss, output), tree = jax.jit(jax.value_and_grad(ours, has_aux=True))(unflatten_dict(given, sep="/"))
+    float32 = {path: jnp.asarray(array, jnp.float32) for path, array in params.items()}
+    (loss, output), tree = jax.jit(jax.value_and_grad(ours, has_aux=True))(unflatten_dict(float32, sep="/"))
     settings = model.layers, mask_padding, EPSILON, THEIRS[model.norm], THEIRS[model.activation]
     expected = ib_bert.forward(params, batch, *settings)
-    found = {name: np.array(getattr(output, name)) for name in expected if name != "masked_loss"}
-    for name, value in (found | {"masked_loss": np.array(loss)}).items():
+    outputs = {name: np.array(getattr(output, name)) for name in expected if name != "masked_loss"}
+    for name, value in (outputs | {"masked_loss": np.array(loss)}).items():
         assert value.shape == expected[name].shape, name
         for n in range(len(value)) if name in ("hidden_states", "attentions") else [...]:
             error = np.abs(value[n] - expected[name][n]).max() / np.abs(expected[name][n]).max()

@@ -62,9 +62,9 @@ def test_the_verb(source: Path, tmp_path, capsys):
     module, params = read.module()
     row = verify.sample_rows(training_graph(read), read.tokenizer, 16)[1]
     assert row["attention_mask"].sum() == 12 and row["token_type_ids"].sum() > 0
-    found = LiteRT(file).run("length_16", row)["logits"]
+    logits = LiteRT(file).run("length_16", row)["logits"]
     expected = module.apply({"params": params}, **row).logits
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 def test_the_description_matches_the_file(file: Path):
@@ -185,12 +185,12 @@ def test_sentence_embeddings(source: Path, tmp_path):
         assert export(source, file, "--head=none", f"--pooling={pooling}", "--lengths=16") == 0
         plain = TrainingGraph(params=params, model=bare)
         row = verify.sample_rows(plain, read.tokenizer, 16)[2]
-        found = LiteRT(file).run("length_16", row)["embedding"]
-        given = {name: params[name] for name in ("embedding", "encoder", "pooler")}
-        output = bare.apply({"params": given}, **row)
+        vectors = LiteRT(file).run("length_16", row)["embedding"]
+        encoder = {name: params[name] for name in ("embedding", "encoder", "pooler")}
+        output = bare.apply({"params": encoder}, **row)
         tokens = row["attention_mask"][0] > 0
         mean = np.asarray(output.hidden_states[-1])[0][tokens].mean(0)
-        np.testing.assert_allclose(found[0], mean if pooling == "mean" else output.pooled[0], atol=1e-5)
+        np.testing.assert_allclose(vectors[0], mean if pooling == "mean" else output.pooled[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("regression", [False, True])

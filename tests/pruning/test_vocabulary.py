@@ -36,10 +36,10 @@ def tokenizers():
 
 
 def with_words(name: str, words, rows: int = 0):
-    """A model with a tokenizer; `rows` of its table are as many as the tokenizer's entries unless it is given."""
+    """A model with a tokenizer; its word embeddings have `rows` rows or, for 0, one for each entry of the tokenizer."""
     model, head = zoo.CASES[name]
-    made = zoo.pretrained(replace(model, vocab_size=rows or words.vocab_size), head)
-    return replace(made, tokenizer=words)
+    pretrained = zoo.pretrained(replace(model, vocab_size=rows or words.vocab_size), head)
+    return replace(pretrained, tokenizer=words)
 
 
 def rows(words, texts):
