@@ -141,6 +141,17 @@ def verb() -> Any:
     return module
 
 
+def write_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a sweep of six feed-forward sizes under a budget, its base and its text; LiteRT need not be installed."""
+    import tiny  # a subprocess imports this module without it
+
+    base = tiny.write_config(Path(), "text.txt", stages=1)
+    Path("base.toml").write_text(base.read_text().replace("steps = 6", "steps = 64"))
+    Path("sweep.toml").write_text(SEARCH)
+    tiny.write_text(Path("text.txt"), documents=8)
+    monkeypatch.setattr("bertzoo.export.litert.write.check_packages", dict)
+
+
 class Place:
     """The working directory, the output of `bertzoo` in it, and the commands that it started."""
 

@@ -26,11 +26,7 @@ SIZES = (8, 16, 32, 48, 64, 96)
 @pytest.fixture
 def search(sweeps: place.Place, monkeypatch: pytest.MonkeyPatch) -> place.Place:
     """The place, with a sweep of six feed-forward sizes; the stand-in measures 0.01 ms a unit, and 40 are best."""
-    base = tiny.write_config(Path(), "text.txt", stages=1)
-    Path("base.toml").write_text(base.read_text().replace("steps = 6", "steps = 64"))
-    Path("sweep.toml").write_text(place.SEARCH)
-    tiny.write_text(Path("text.txt"), documents=8)
-    monkeypatch.setattr("bertzoo.export.litert.write.check_packages", dict)
+    place.write_search(monkeypatch)
     return sweeps
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import comparing
 import place
 import pytest
-import tiny
 from messages import mentions
 
 comparing.needs("optuna")
@@ -136,10 +135,7 @@ def test_a_damaged_journal_is_named(sweep: place.Place) -> None:
 
 def test_a_study_learns_which_models_are_over_the_budget(sweep: place.Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in measures 0.01 ms a unit. A model is measured once, and trained once if it is within the budget."""
-    for name, text in (("base.toml", place.SEARCH_BASE), ("sweep.toml", place.SEARCH)):
-        Path(name).write_text(text)
-    tiny.write_text(Path("text.txt"), documents=8)
-    monkeypatch.setattr("bertzoo.export.litert.write.check_packages", dict)
+    place.write_search(monkeypatch)
     for run, parts in (("whole", [12]), ("parts", [5, 12])):
         for number in parts:
             sweep.run(f"--run_dir={run}", f"--trials={number}", "--budget_ms=0.4", words=WORDS[:2])
