@@ -179,6 +179,39 @@ def test_no_two_test_files_have_one_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
+def bound(nodes: list[ast.AST]) -> set[str]:
+    """The names that a file assigns or takes as parameters, wherever it does."""
+    stores = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stores | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def aliases(nodes: list[ast.AST]) -> dict[str, str]:
+    """What a file imports: the full name by the file's own."""
+    found = {a.asname or a.name: a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return found | {a.asname or a.name: f"{node.module}.{a.name}" for node in froms for a in node.names}
+
+
+def test_modules_have_what_files_take_from_them() -> None:
+    """Many tests and benchmarks run by turns, and pyright does not see them."""
+    trees, have = {}, {}
+    for file in (file for top in ("bertzoo", "benchmarks", "tests") for file in (ROOT / top).rglob("*.py")):
+        nodes = trees[file] = [*ast.walk(parsed(file))]
+        defined = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        inside = {path.stem for path in file.parent.iterdir()} if file.name == "__init__.py" else set()
+        name = file.stem if ROOT / "tests" in file.parents else module(file)
+        have[name] = bound(nodes) | defined | aliases(nodes).keys() | inside | {"__name__", "__file__"}
+    assert "place" in have and "flush" not in have["place"]
+    for file, nodes in trees.items():
+        names = aliases(nodes)
+        modules = {name: full for name, full in names.items() if full in have and name not in bound(nodes)}
+        uses = {(n.value.id, n.attr) for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+        taken = {(modules[name], attribute) for name, attribute in uses if name in modules}
+        taken |= {(full.rpartition(".")[0], full.rpartition(".")[2]) for full in names.values()}
+        missing = {(origin, name) for origin, name in taken if origin in have and name not in have[origin]}
+        assert not missing, file
+
+
 def test_fidelity_has_every_point_once() -> None:
     lines = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").splitlines()
     points = [line.split("|")[1].strip() for line in lines if line.startswith("|") and set(line) - set("|- ")]
