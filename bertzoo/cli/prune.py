@@ -66,6 +66,6 @@ def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
     data = recipe.data
     if options.from_model not in seen:
         load_model.check_model(options.from_model)
-    if data.parts not in seen and not pipeline.is_corpus(data.source):
-        pieces.check_sources(data.parts)
-    seen |= {options.from_model, data.parts}
+    if data.sources not in seen and not pipeline.is_corpus(data.source):
+        pieces.check_sources(data.sources)
+    seen |= {options.from_model, data.sources}

@@ -84,7 +84,7 @@ def _open(lock: Path) -> TextIO:
 
 
 _LOG = logging.getLogger(__name__)
-_FILES = "files"  # entry of a temporary directory, beside its lock
+_FILES = "files"  # subfolder of a temporary directory, beside its lock
 
 
 class WriteError(UserError):
@@ -152,10 +152,10 @@ def new_files(destination: Path, *companions: str, replace: bool = False) -> Ite
 
     The caller writes a file with the name of `destination` into the temporary directory, and optionally the files or
     directories named in `companions`. The companions move first, in order: once `destination` exists, the output is
-    complete. After a kill or an error between two moves, the moved companions stay, without `destination`.
+    complete. After a kill or an error between two moves, the moved companions remain, without `destination`.
 
-    replace: delete `destination`, then move the files over existing ones; other files in existing directories stay. The
-    caller must write `destination` again where companions exist without it.
+    replace: delete `destination`, then move the files over existing files; existing directories keep their other files.
+    The caller must write `destination` again where companions exist without it.
 
     Raises UserError if the directory cannot be created or a name is taken. Raises WriteError if writing fails.
     """
@@ -189,7 +189,7 @@ def new_directory(destination: Path, repeat: bool = False) -> Iterator[Path]:
 
 
 def remove_leftovers(destination: Path) -> None:
-    """Remove what a killed write of `destination` left, unless another process writes it or it cannot be created."""
+    """Remove the leftovers of a killed write of `destination`, unless another process writes it or it is unusable."""
     with suppress(UserError), _writing(destination, _resolved):
         pass
 
@@ -266,7 +266,7 @@ def _writing(destination: Path, resolve: Callable[[Path], Path]) -> Iterator[tup
 
     Yields the directory that receives the files, and the absolute destination.
 
-    The directory has a fixed name, so the next write of `destination` removes what a killed process left.
+    The directory has a fixed name, so the next write of `destination` removes the leftovers of a killed process.
 
     resolve: checks and resolves the destination. Raises UserError if the destination is unusable, a directory cannot be
     created or another process writes `destination`. Raises WriteError for a later OSError.
@@ -329,4 +329,4 @@ def check_folder(folder: Path, flag: str) -> None:
         with tempfile.TemporaryFile(dir=folder):
             return
     except OSError as error:
-        raise UserError(f"{flag} cannot be written: {folder}: {error.strerror}. Name another place.") from error
+        raise UserError(f"{flag} cannot be written: {folder}: {error.strerror}. Name another path.") from error

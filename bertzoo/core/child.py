@@ -61,16 +61,16 @@ def start_python(
     variables = {**os.environ, **(environment or {}), "PYTHONPATH": absolute_paths()}
     if not same_packages:
         del variables["PYTHONPATH"]
-    pipe, ours = os.pipe()
+    pipe, parent_end = os.pipe()
     try:
         command = [str(python or sys.executable), "-P", __file__, str(pipe), *words]
         process = subprocess.Popen(command, env=variables, pass_fds=[pipe], **options)
     except BaseException:
-        os.close(ours)
+        os.close(parent_end)
         raise
     finally:
         os.close(pipe)
-    weakref.finalize(process, os.close, ours)
+    weakref.finalize(process, os.close, parent_end)
     return process
 
 
@@ -134,7 +134,7 @@ def _end_after(pipe: int) -> None:
 
 
 def forbid_network() -> None:
-    """Deny network sockets to this process and its children, for a library that reports its use to its maker.
+    """Deny network sockets to this process and its children, for a library that reports its use to its vendor.
 
     Call it before the process starts threads. Raises OSError if Linux refuses; does nothing on other systems.
     """
@@ -149,8 +149,8 @@ def filter_calls(name: str, argument: int, values: tuple[int, int], action: int)
     """
     calls = _CALLS.get(platform.machine())
     if calls is None:
-        known = ", ".join(_CALLS)
-        raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}. Use a machine with {known}")
+        names = ", ".join(_CALLS)
+        raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}. Use a machine with {names}")
     program = struct.pack(
         "HBBI" * 7,
         *(0x20, 0, 0, 0),  # load the call's number

@@ -97,8 +97,8 @@ def default(cls: type, base: Any, name: str) -> Any:
 def from_dict(cls: type[T], table: Mapping[str, Any], path: str = "", base: Any = None) -> T:
     """Return the config that a table, structured like its TOML file, describes; raises ConfigError naming the key.
 
-    path: the table's place in the whole config. base: instance whose values fill missing keys. `RETIRED` of a class has
-    keys of earlier versions, with the values with which they are ignored; None stands for any.
+    path: dotted key of the table in the whole config. base: instance whose values fill missing keys. `RETIRED` of a
+    class has keys of earlier versions and the values with which they are ignored; None stands for any.
     """
     values = {}
     for key, value in table.items():
@@ -120,7 +120,7 @@ def from_dict(cls: type[T], table: Mapping[str, Any], path: str = "", base: Any 
 
 
 def _option(tp: Any, key: str) -> str:
-    """Return the last words of the error about a missing key: the option that sets it, or "" if only a file can."""
+    """Return the end of the error about a missing key: the option that sets it, or "" if only a file can."""
     if kinds := _kinds(tp):
         return f" or with --{key}.kind=KIND, one of {', '.join(kinds)}"
     return "" if item(tp) or tables(tp) else f" or with --{key}=…"
@@ -133,11 +133,11 @@ def _value(tp: Any, value: Any, path: str, base: Any) -> Any:
         return from_dict(member(tp, value, base, path), value, path, base)
     if (inner := item(tp)) is not None and isinstance(value, list | tuple):
         return tuple(_value(inner, v, f"{path}.{i}", None) for i, v in enumerate(value))
-    for one in members(tp):
-        if (result := _scalar(one, value)) is not _MISMATCH:
+    for m in members(tp):
+        if (result := _scalar(m, value)) is not _MISMATCH:
             return result
     choices = [str(choice) for choice in literals(tp)]
-    near = nearest(value, choices, say_all=False) if isinstance(value, str) else ""
+    near = nearest(value, choices, list_all=False) if isinstance(value, str) else ""
     kind = _TYPES.get(type(value), type(value).__name__)
     kind = "not a number" if isinstance(value, float) and math.isnan(value) else kind
     raise ConfigError(f"{path} = {show(value)} ({kind}) is not valid. Use {describe(tp)}{near or '.'}")
@@ -168,10 +168,10 @@ def merge(tp: Any, old: Any, new: Any, base: Any = None) -> Any:
     before, after = pick(tp, old, base), pick(tp, {**old, **new}, base)
     if before not in (None, after):
         return dict(new)
-    known, merged = hints(after) if after else {}, dict(old)
+    fields, merged = hints(after) if after else {}, dict(old)
     for key, value in new.items():
-        if key in known and key in old and after:
-            value = merge(known[key], old[key], value, default(after, base, key))
+        if key in fields and key in old and after:
+            value = merge(fields[key], old[key], value, default(after, base, key))
         merged[key] = value
     return merged
 
@@ -187,15 +187,15 @@ def describe(tp: Any) -> str:
     return NONE if tp is types.NoneType else _WORDS.get(tp, "a table")
 
 
-def nearest(name: str, known: Iterable[str], say_all: bool = True) -> str:
-    """Return the last words of an error about an unknown `name`: they suggest a similar known name.
+def nearest(name: str, names: Iterable[str], list_all: bool = True) -> str:
+    """Return the end of an error about an unknown `name`, which suggests one of the known `names`.
 
-    A known name also counts as similar if it starts with `name`. If none is similar, the text lists all known names if
-    `say_all` is set, and is empty otherwise."""
-    known = list(known)
-    if near := get_close_matches(name, known, n=1) or [one for one in known if name and one.startswith(name)]:
+    A known name also counts as similar if it starts with `name`. If none is similar, the text lists all `names` if
+    `list_all` is set, and is empty otherwise."""
+    names = list(names)
+    if near := get_close_matches(name, names, n=1) or [n for n in names if name and n.startswith(name)]:
         return f". Did you mean {near[0]}?"
-    return f". Use one of {', '.join(known)}." if known and say_all else ""
+    return f". Use one of {', '.join(names)}." if names and list_all else ""
 
 
 def unknown(cls: type, path: str, key: str) -> ConfigError:
@@ -213,7 +213,7 @@ def suggest(key: str, paths: Mapping[str, list[str]]) -> list[str]:
 
 
 def paths_by_name(cls: type) -> dict[str, list[str]]:
-    """Return the dotted keys of a config, grouped by their last part; keys of outer tables come first."""
+    """Return the dotted keys of a config, grouped by their last key; keys of outer tables come first."""
     paths: dict[str, list[str]] = {}
     for path in sorted(dict.fromkeys(_paths(cls)), key=lambda path: path.count(".")):
         paths.setdefault(path.split(".")[-1], []).append(path)
@@ -322,7 +322,7 @@ def _overridden(
     The message of a ConfigError starts with the files and options that set a key in its first sentence.
     """
     sources = [*files]
-    # A kind decides which keys its table has, so it is set first, and that of an outer table before those inside it.
+    # A kind decides which keys its table has. So kinds are set first, those of outer tables before those inside.
     overrides = [*overrides]
     kinds = sorted((pair for pair in overrides if _is_kind(pair[0])), key=lambda pair: pair[0].count("."))
     for key, text in [*kinds, *(pair for pair in overrides if not _is_kind(pair[0]))]:
@@ -344,14 +344,14 @@ def _is_kind(key: str) -> bool:
 
 
 def dump(config: Any) -> str:
-    """Return the TOML from which `load` makes an equal config."""
+    """Return a config as TOML, from which `load` builds an equal config."""
     import tomli_w  # here, as `import bertzoo` needs no package: launchers run with any Python
 
     return tomli_w.dumps(plain(config))
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as plain TOML data; None is left out if it is the field's default, else written as `none`."""
+    """Return `value` as plain TOML data; None is omitted if it is the field's default, else written as `none`."""
     if dataclasses.is_dataclass(value):
         values = {f: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
         return {
@@ -400,22 +400,22 @@ def shipped(folder: str = "") -> dict[str, Path]:
     folder: subfolder of the shipped configs, such as "sweeps".
     """
     package = Path(__file__).parents[1]  # configs are inside it in a wheel, beside it in a checkout
-    folders = [place for place in (package / "configs", package.parent / "configs") if place.is_dir()]
+    folders = [path for path in (package / "configs", package.parent / "configs") if path.is_dir()]
     return {path.stem: path for path in sorted((folders[0] / folder).glob("*.toml"))} if folders else {}
 
 
 def find(name: str | Path, folder: str = "") -> Path:
     """Return the path of a config file from its path or its shipped name; raises ConfigError if there is none."""
-    path, known = Path(name), shipped(folder)
+    path, configs = Path(name), shipped(folder)
     if path.is_file():
         return path
-    if str(name) in known:  # also beside a run's directory of that name
-        return known[str(name)]
+    if str(name) in configs:  # also beside a run's directory of that name
+        return configs[str(name)]
     if path.is_dir():
         raise ConfigError(f"{name} is a directory, not a config file. Name a .toml file in it.")
-    hint = nearest(path.stem, known, say_all=len(known) < 10)
+    hint = nearest(path.stem, configs, list_all=len(configs) < 10)
     if not hint:
-        near = get_close_matches(path.stem, known, n=3, cutoff=0)
+        near = get_close_matches(path.stem, configs, n=3, cutoff=0)
         hint = f". The nearest are {', '.join(near)}; `bertzoo models` lists all models."
     raise ConfigError(f"{name} is neither a file nor the name of a shipped config{hint}")
 
@@ -436,16 +436,16 @@ def read_toml(path: Path, pattern: Any = dict) -> dict[str, Any]:
 
 
 def read_over_base(path: Path, folder: str) -> dict[str, Any]:
-    """Read a TOML file; if its key `base` names another, return that one's tables with this one's keys set in them.
+    """Read a TOML file; if its key `base` names another file, merge its other keys into the tables of that file.
 
-    folder: folder of the shipped configs in which the base is looked up. Raises ConfigError for a base with a base.
+    folder: folder of the shipped configs that may hold the base. Raises ConfigError for a base with a base.
     """
     table = read_toml(path)
     if "base" not in table:
         return table
     base = read_toml(find(str(table.pop("base")), folder))
     if "base" in base:
-        raise ConfigError(f"the base of {path} has itself the base {base['base']}. Use that one, or copy its tables.")
+        raise ConfigError(f"the base of {path} itself has the base {base['base']}. Use that file, or copy its tables.")
     return _merged(base, table)
 
 

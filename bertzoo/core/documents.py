@@ -26,7 +26,7 @@ _NAMES |= {bool: "true or false", int: "an integer", float: "a number"}
 
 
 class DocumentError(UserError, ValueError):
-    """Text that is not valid JSON or TOML, or not of the required type; the message gives the reason."""
+    """Text that is not valid JSON or TOML, or not of the required type; the message states the reason."""
 
 
 def read_json(path: Path, pattern: Any = dict, advice: str = "", **options: Any) -> Any:

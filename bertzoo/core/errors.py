@@ -26,14 +26,14 @@ def one_line(message: str) -> str:
 
 
 class Explained(Exception):
-    """An error whose message says all; notebooks print it without a traceback."""
+    """An error whose message suffices; notebooks print it without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
 
 
 class UserError(Explained):
-    """Wrong user input; the message says what is wrong, where, and what to do (exit code 2)."""
+    """Wrong user input; the message states the problem, its location and a remedy (exit code 2)."""
 
     exit_code = 2
 
@@ -72,8 +72,8 @@ class OutOfMemory(UserError):
     def __init__(self, needed: int | None, available: int, where: str = "", step: str = "a step", advice: str = ""):
         self.needed, self.available, self.where = needed, available, where
         need = "more memory" if needed is None else f"{needed / 1e9:,.1f} GB of memory"
-        there = f"{available / 1e9:,.1f} GB{where and f' {where}'}"
-        super().__init__(f"{step} needs {need} on each device, which has {there}. {advice or 'Use a smaller batch.'}")
+        memory = f"{available / 1e9:,.1f} GB{where and f' {where}'}"
+        super().__init__(f"{step} needs {need} on each device, which has {memory}. {advice or 'Use a smaller batch.'}")
 
 
 class SaveError(CheckpointError):

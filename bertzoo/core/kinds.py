@@ -1,4 +1,4 @@
-"""Kinds of runs. Each room registers its own kind; rooms below look it up here and import nothing from above."""
+"""Kinds of runs. Each subpackage registers its kind; lower subpackages look it up here and import none above them."""
 
 import pkgutil
 import re
@@ -19,15 +19,15 @@ _registered: dict[str, "Kind"] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What a room declares about its runs.
+    """A subpackage's declaration of its runs.
 
     name: the value of `kind` in a config, and the command that runs it.
     config_at: where the config class is, as "MODULE:NAME".
     report_at: where the function (directory) -> (paths of the files written, metrics as text) is, as "MODULE:NAME".
-    key: a top-level key that configs of this kind have and others lack; it tells the kind of a file without `kind`.
+    key: a top-level key that only configs of this kind have; it identifies the kind of a file without `kind`.
     model: function that returns the folder of a finished run's model, relative to the run. Its argument returns the
     bytes of a file in the run. None if the newest checkpoint is the model.
-    parts: function from a run's directory to the directories of its training runs, in order.
+    training_runs: function from a run's directory to the directories of its training runs, in order.
     folders: regular expressions for the names of a run's folders that hold models.
     """
 
@@ -36,7 +36,7 @@ class Kind:
     report_at: str
     key: str = ""
     model: Callable[[Callable[[str], bytes]], str] | None = None
-    parts: Callable[[Path], list[Path]] = field(default=lambda run: [run])
+    training_runs: Callable[[Path], list[Path]] = field(default=lambda run: [run])
     folders: tuple[str, ...] = ()
 
     def config(self) -> type:
@@ -69,7 +69,7 @@ class Kind:
 
 
 def register(kind: Kind) -> Kind:
-    """Add a room's kind of run to those that configs may name; returns it."""
+    """Add a subpackage's kind of run to those that configs may name; returns it."""
     _registered[kind.name] = kind
     return kind
 
@@ -130,7 +130,7 @@ def shipped(name: str) -> list[str]:
 
 
 def model_name(name: Path | str) -> str:
-    """Return a short name of a model: the last part of its path.
+    """Return a short name of a model: the last component of its path.
 
     For a model inside a run, it is the path from the run's name on, such as RUN/checkpoints/10.
     """

@@ -111,7 +111,7 @@ class Processor(NamedTuple):
     extensions: frozenset[str]
 
 
-@functools.cache  # a trace asks for each product
+@functools.cache  # a trace calls it for each product
 def processor() -> Processor:
     """Return this machine's processor; its fields are empty on systems other than Linux."""
     return parse(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")

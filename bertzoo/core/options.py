@@ -36,8 +36,8 @@ class Option:
     flag: the option's name, if it is not --FIELD.
     least: the lowest number; None allows all.
     parse: function from the text to the value, instead of the type's.
-    check: function (what, value) that checks and converts a text or a value from Python; `what` names it in errors.
-    repeat: whether the option can be given several times, or the positional argument has several words.
+    check: function (name, value) that checks and converts a text or a value from Python; errors quote the name.
+    repeat: whether the option may occur several times, or the positional argument has several words.
     short: a second name of the flag, such as -o.
     python: the meaning in the function's docstring, if it is not `help`: a flag like --no-compile negates its argument.
     """
@@ -80,24 +80,24 @@ def parse_text(name: str, tp: Any, text: str, least: float | None = None) -> Any
     """
     if get_origin(tp) is tuple:
         (inner, *_) = get_args(tp)
-        what, example = _NUMBERS.get(inner, ("", ""))
+        kind, example = _NUMBERS.get(inner, ("", ""))
         try:
-            return tuple(parse_text(name, inner, part, least) for part in text.split(","))
+            return tuple(parse_text(name, inner, item, least) for item in text.split(","))
         except UserError:
             bound, example = ("", "32,128") if least is None else (f" from {least}", "1,4")
             raise UserError(
-                f"{name}={text} is not a list of {what[2:]}s{bound}. Write, for example, {name}={example}."
+                f"{name}={text} is not a list of {kind[2:]}s{bound}. Write, for example, {name}={example}."
             ) from None
     if tp not in _NUMBERS:
         return tp(text) if tp is Path else text
-    what, example = _NUMBERS[tp]
+    kind, example = _NUMBERS[tp]
     try:
         number = tp(text) if tp is float or text.lstrip("-").isdecimal() else math.nan
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or (least is not None and number < least):
         bound = "" if least is None else f" of {least} or more"
-        raise UserError(f"{name}={text} is not {what}{bound}. Write, for example, {name}={example}.")
+        raise UserError(f"{name}={text} is not {kind}{bound}. Write, for example, {name}={example}.")
     return number
 
 
@@ -113,7 +113,7 @@ def set_options(options: Any, names: Iterable[str]) -> list[str]:
 
 
 def reject(options: Any, names: Iterable[str], where: str) -> None:
-    """Raise UserError if one of the options `names` is set. where: what they do not apply to."""
+    """Raise UserError if one of the options `names` is set. where: the command or input that excludes them."""
     for shown in set_options(options, names)[:1]:
         raise UserError(f"{shown} does not apply to {where}. Leave {shown.partition('=')[0]} out.")
 
@@ -137,18 +137,18 @@ def takes(
         def call(*args: P.args, **options: P.kwargs) -> Result:
             unchecked = cls(*args, **options)
             checked = {}
-            for name, each in declared.items():
+            for name, spec in declared.items():
                 value = getattr(unchecked, name)
-                if each.check and value is not None:
-                    checked[name] = each.check(name, value)
+                if spec.check and value is not None:
+                    checked[name] = spec.check(name, value)
                 for number in value if isinstance(value, tuple | list) else (value,):
-                    if each.least is not None and isinstance(number, int | float) and number < each.least:
-                        raise UserError(f"{name} = {value} is not {each.least} or more. Use {each.least}, for example.")
+                    if spec.least is not None and isinstance(number, int | float) and number < spec.least:
+                        raise UserError(f"{name} = {value} is not {spec.least} or more. Use {spec.least}, for example.")
             complete = dataclasses.replace(unchecked, **checked)  # pyright: ignore[reportArgumentType]
             with logs.shown(None if logs.handled() else sys.stdout) if prints else nullcontext():
                 return function(complete)
 
-        helps = {name: each.python or each.help for name, each in declared.items()}
+        helps = {name: spec.python or spec.help for name, spec in declared.items()}
         lines = [textwrap.fill(f"{name}: {text}", 116, subsequent_indent="  ") for name, text in helps.items()]
         call.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
         call.__signature__ = signature.replace(  # pyright: ignore[reportAttributeAccessIssue]

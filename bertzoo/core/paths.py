@@ -19,23 +19,23 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
-def on_disk(name: Path | str, what: str, instead: str) -> Path:
+def on_disk(name: Path | str, subject: str, advice: str) -> Path:
     """Return a name as a path; raises UserError for a URL, because Path would turn gs://… into a directory `gs:`.
 
-    what: the error's words before the name, such as "the model". instead: advice that ends the error.
+    subject: the error's words before the name, such as "the model". advice: last sentence of the error.
     """
     if _FLATTENED.match(str(name)):
-        raise UserError(f"{what} {name} is a URL that bertzoo cannot use here. {instead}")
+        raise UserError(f"{subject} {name} is a URL that bertzoo cannot use here. {advice}")
     return Path(name)
 
 
-def location(name: Location, what: str, instead: str) -> Location:
+def location(name: Location, subject: str, advice: str) -> Location:
     """Return a URL without trailing slashes, or a name of a file or directory as a Path.
 
-    what, instead: texts of the error, as in `on_disk`. Raises UserError for a URL that Path has changed, such as
+    subject, advice: texts of the error, as in `on_disk`. Raises UserError for a URL that Path has changed, such as
     gs:/bucket.
     """
-    return str(name).rstrip("/") if is_url(str(name)) else on_disk(name, what, instead)
+    return str(name).rstrip("/") if is_url(str(name)) else on_disk(name, subject, advice)
 
 
 def resolve_name(name: Location) -> str:
@@ -61,11 +61,11 @@ def check_vacant(directory: str, names: Iterable[str], marks: Sequence[str], lef
     if foreign and not any(mark in names for mark in marks):
         more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
         raise UserError(
-            f"--run_dir={directory} is no run, but holds {foreign[0]}{more}, but no {marks[0]}. Name another."
+            f"--run_dir={directory} is not a run: it holds {foreign[0]}{more}, but no {marks[0]}. Name another."
         )
 
 
-def place(name: Path | str) -> Path:
+def to_path(name: Path | str) -> Path:
     """Return a name as an absolute path, or a URL as an `etils.epath.Path`, which reads and writes remote files."""
     if not is_url(str(name)):
         return Path(name).absolute()
@@ -80,7 +80,7 @@ def place(name: Path | str) -> Path:
 def missing_model(name: Path | str) -> str:
     """Return the error message for a missing model."""
     if Path(name).is_file():
-        return f"{name} is a file, not the directory of a model. Name the run or the model that it was made from."
+        return f"{name} is a file, not the directory of a model. Name the run or the model that it comes from."
     return (
         f"{name} is not a directory, and models are not downloaded. Name a run or the directory of a model; "
         "`hf download NAME --local-dir DIR` copies one from the Hugging Face Hub."

@@ -20,7 +20,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def aligned(lines: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
     """Join cells to lines with aligned columns: the first `left` (default: all) to the left, others to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    signs = ["<" if left is None or place < left else ">" for place in range(len(widths))]
+    signs = ["<" if left is None or index < left else ">" for index in range(len(widths))]
     form = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True))
     return [form.format(*line).rstrip() for line in lines]
 

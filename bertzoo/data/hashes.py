@@ -35,7 +35,7 @@ def _digest(document: str) -> bytes:
     return hashlib.sha256(document.encode()).digest()
 
 
-class SeenDocuments:
+class KeySet:
     """A set of uint64 document keys, which takes 8 bytes per key."""
 
     def __init__(self) -> None:

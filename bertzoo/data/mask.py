@@ -25,13 +25,13 @@ _ORDER, _LENGTH, _ACTION, _RANDOM = range(4)  # independent streams of draws
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How many tokens of a row to predict, in which units, and what replaces them; defaults as in BERT."""
+    """The number of tokens of a sequence to predict, their units and replacements; defaults as in BERT."""
 
     # unit that is masked: a token, a whole word, an n-gram of words (ALBERT), or a span of words (SpanBERT)
     kind: Literal["token", "word", "ngram", "span"] = "token"
-    share: float = 0.15  # predicted tokens / all tokens of a row, special ones included
+    share: float = 0.15  # predicted tokens / all tokens of a sequence, special tokens included
     mask_share: float = 0.8  # share of the predicted tokens that become [MASK]
-    random_share: float = 0.1  # share of the predicted tokens that become random tokens; the rest stay unchanged
+    random_share: float = 0.1  # share of the predicted tokens that become random tokens; the rest remain unchanged
     max_span: int = 0  # most words of an n-gram or span; 0: 3 for n-grams, 10 for spans, as in the papers
 
     def __post_init__(self) -> None:
@@ -43,9 +43,9 @@ class Masking:
             )
         check_range(self, "max_span", least=0, most=1000, advice="Use 0 for the papers' lengths.")
         if self.max_span and _LONGEST[self.kind] == 1:
-            others = ", ".join(kind for kind, words in _LONGEST.items() if words > 1)
+            kinds = ", ".join(kind for kind, words in _LONGEST.items() if words > 1)
             raise ConfigError(
-                f"max_span = {self.max_span} does not apply to kind = {self.kind!r}, only to {others}. Remove it."
+                f"max_span = {self.max_span} does not apply to kind = {self.kind!r}, only to {kinds}. Remove it."
             )
 
     @property
@@ -81,7 +81,7 @@ def mask(
     """Mask `input_ids` and add `masked_positions`, `masked_ids` (B, P) int32 and `masked_weights` (B, P) float32.
 
     P is max_predictions. A row of n tokens gets min(P, max(1, round(share * n))) predictions (halves round to even), or
-    fewer if the next whole word, n-gram or span would exceed this number. Positions ascend; unused entries have
+    fewer if the next whole word, n-gram or span would exceed this number. Positions ascend; unused predictions have
     position, id and weight 0.
 
     epochs, records: (B,), each row's epoch and its index in the RowPlan. They and the seed determine every random draw.
@@ -160,14 +160,14 @@ def _choose_words(
     word_end[:, :-1] = np.where(candidates, word_end[:, :-1], columns[:length])
     chosen = np.zeros((rows, length + 1), bool)  # the last column takes discarded writes
     owners = np.zeros((rows, length + 1), np.int64)
-    left = count.copy()
+    remaining = count.copy()
     for rank in range(int(starts.sum(1).max(initial=0))):
         begin = end = order[:, rank]
-        trying = starts[every, begin] & (left > 0)
+        trying = starts[every, begin] & (remaining > 0)
         words = np.where(trying, lengths[every, begin], 0)
         for word in range(int(words.max())):
             follows = word_end[every, end]
-            grows = (word < words) & (follows > end) & (follows - begin <= left)
+            grows = (word < words) & (follows > end) & (follows - begin <= remaining)
             words = np.where(grows & chosen[every, end], 0, words)
             end = np.where(grows, follows, end)
         size = np.where(words > 0, end - begin, 0)
@@ -175,7 +175,7 @@ def _choose_words(
         inside = np.where(span < size[:, None], begin[:, None] + span, length)
         chosen[every[:, None], inside] = True
         owners[every[:, None], inside] = begin[:, None]
-        left -= size
-        if not left.any():
+        remaining -= size
+        if not remaining.any():
             break
     return chosen[:, :length], owners[:, :length]

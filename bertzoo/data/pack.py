@@ -1,7 +1,7 @@
 """Plan which sentences fill each training row. A plan depends on corpus, split, packing, objective, length and seed.
 
-A row is one or two ranges of the split's flat token stream. Sentence pairs follow BERT (google-research/bert
-create_pretraining_data.py: next sentence prediction) or ALBERT (google-research/albert: sentence order prediction).
+A row is a sequence: one or two ranges of the split's flat token stream. Sentence pairs follow BERT's (google-research/
+bert create_pretraining_data.py: next sentence prediction) or ALBERT's (google-research/albert: sentence order).
 Rows without pairs are consecutive sentences of one document (RoBERTa's DOC-SENTENCES, Liu et al. 2019, section 4.2).
 ELECTRA's rows have one or two segments and no label.
 """
@@ -37,7 +37,7 @@ ROW = np.dtype(
         ("fallback", "i1"),
     ]
 )
-_FORMAT = 1  # part of the key of saved plans; raise it when new code changes the rows
+_FORMAT = 1  # in the key of saved plans; raise it when new code changes the rows
 
 
 def single_rows(bounds: list[int], room: int, target: int, document: int) -> Iterator[RowFields]:
@@ -106,7 +106,7 @@ def _random_segment(
     """Return the start and end, in the token stream, of a random segment of another document than `document`.
 
     The segment begins at a random sentence and holds whole sentences. It has at least `length` tokens unless its
-    document ends first. If ten draws give no other document, the segment comes from `document` itself.
+    document ends first. If ten draws all choose `document`, the segment comes from `document` itself.
     """
     other = document
     for _ in range(10):
@@ -189,7 +189,7 @@ class SentencePacking:
 
 @dataclass(frozen=True, kw_only=True)
 class ElectraPacking:
-    """ELECTRA's rows: one or two segments, without a label (data/py)."""
+    """ELECTRA's rows: one or two segments, without a label."""
 
     kind: Literal["electra"] = "electra"
     single_share: float = 0.1  # share of the rows with one segment, as in tasks on single texts
@@ -261,7 +261,7 @@ def plan_rows(
         index = corpus.split(split)
         if sentence != "none" and index.record.documents < 2:
             raise CorpusError(
-                f"the {split} part of the corpus holds one document, but sentence pairs need two. Add documents, "
+                f"the {split} split of the corpus holds one document, but sentence pairs need two. Add documents, "
                 "separated by blank lines, or start again in a new directory with another --data.heldout, such as 0.1."
             )
         computed = np.fromiter(_rows(index, packing, sentence, max_length, seed), ROW)

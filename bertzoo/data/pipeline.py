@@ -1,7 +1,7 @@
 """Open or write a corpus, and build batches that depend only on (seed, step).
 
 Row r of the batch at a step is sample i = step * batch_size + r. With R rows in the plan, sample i belongs to epoch
-i // R. Every epoch has a pseudo-random permutation of the rows, and sample i is the row at place i % R of it. So a run
+i // R. Every epoch has a pseudo-random permutation of the rows, and sample i is the row at its position i % R. So a run
 can resume at any step, any host can compute any rows of a batch, and a global shuffle needs no memory.
 """
 
@@ -83,15 +83,15 @@ def _open_existing(data: Data, vocabulary: Tokenizer | None) -> Corpus | None:
         return None
     url = is_url(data.source)
     corpus = remote.open_remote_corpus(data.source) if url else Corpus.open(Path(data.source).expanduser())
-    theirs = corpus.manifest.settings
+    existing = corpus.manifest.settings
     free = ["source", "text_field", "piece_bytes"]
-    if not data.mixture and "mixture" in theirs:
+    if not data.mixture and "mixture" in existing:
         free.append("mixture")
     if vocabulary is not None and not data.tokenizer.path:  # the tokenizers themselves are compared later
         free.append("tokenizer")
-    if different := differences({**corpus_settings(data), **{name: theirs[name] for name in free}}, theirs):
+    if different := differences({**corpus_settings(data), **{name: existing[name] for name in free}}, existing):
         path = corpus.tokenizer.config.path
-        saved = theirs["tokenizer"]["path"] == label(corpus.tokenizer)
+        saved = existing["tokenizer"]["path"] == label(corpus.tokenizer)
         hint = (
             f" (data.tokenizer.path = {path})" if saved and any(s.startswith("tokenizer.") for s in different) else ""
         )
@@ -174,8 +174,8 @@ class Batches:
         """Raise CorpusError if there are fewer rows than `batch_size`."""
         if self.rows < batch_size:
             raise CorpusError(
-                f"the {self._split} part of {self._corpus.directory} gives {self.rows:,} rows of"
-                f" {self._plan.max_length} tokens, too few for one batch of {batch_size:,}. Give more text or a"
+                f"the {self._split} split of {self._corpus.directory} has {self.rows:,} rows of"
+                f" {self._plan.max_length} tokens, too few for one batch of {batch_size:,}. Use more text or a"
                 " smaller batch."
             )
 
@@ -244,9 +244,9 @@ def assemble(corpus: Corpus, split: Split, rows: np.ndarray, max_length: int) ->
     tokens = corpus.tokens(split, starts, np.concatenate([a_length, b_length[has_b]]))
     ids = np.full((len(rows), max_length), specials.pad, np.int32)
     every = np.arange(len(rows))
-    _place(ids, every, 1, tokens[: len(rows)], a_length)
+    _write_tokens(ids, every, 1, tokens[: len(rows)], a_length)
     second = np.flatnonzero(has_b)
-    _place(ids, second, a_length[second] + 2, tokens[len(rows) :], b_length[second])
+    _write_tokens(ids, second, a_length[second] + 2, tokens[len(rows) :], b_length[second])
     ids[:, 0] = specials.cls
     ids[every, a_length + 1] = specials.sep
     ids[every, length - 1] = specials.sep
@@ -273,7 +273,7 @@ def array_shapes(
     return shapes | ({"sentence_label": ((rows,), "int32")} if sentence else {})
 
 
-def _place(
+def _write_tokens(
     ids: np.ndarray, rows: np.ndarray, columns: np.ndarray | int, tokens: np.ndarray, lengths: np.ndarray
 ) -> None:
     """For each i, write the first `lengths[i]` elements of `tokens[i]` to `ids[rows[i]]`, from `columns[i]` on."""

@@ -14,7 +14,7 @@ from bertzoo.core import atomic, config
 from bertzoo.core.documents import fitting, parse_toml, read_json
 from bertzoo.core.errors import ConfigError, UserError
 from bertzoo.core.kinds import KINDS, METRICS
-from bertzoo.core.paths import check_vacant, is_url, on_disk, place, run_directory
+from bertzoo.core.paths import check_vacant, is_url, on_disk, run_directory, to_path
 from bertzoo.data.corpus import manifest
 from bertzoo.export.companions import companions
 from bertzoo.finetuning import results
@@ -137,7 +137,7 @@ class JobRecord:
     def entry(self, job: CommandJob) -> dict[str, Any] | None:
         """Return the record of a finished job whose output still exists, or None."""
         entry = self._finished.get(job.name)
-        return entry if entry and all(place(name).exists() for name in self.files(job)) else None
+        return entry if entry and all(to_path(name).exists() for name in self.files(job)) else None
 
     def waiting(self, jobs: Sequence[CommandJob]) -> list[CommandJob]:  # not finished
         return [job for job in jobs if self.entry(job) is None]
@@ -266,7 +266,7 @@ class JobRecord:
                 f"the {' and '.join(changed)} of {job.name} changed while it ran. Remove its output and run it again."
             )
         self._enter(job, facts, seconds)
-        if missing := [name for name in self.files(job) if not place(name).exists()]:
+        if missing := [name for name in self.files(job) if not to_path(name).exists()]:
             raise UserError(f"{missing[0]} is missing beside the output of {job.name}. Run the same command again.")
         self.states.pop(job.name, None)
         self.write()
@@ -281,7 +281,7 @@ class JobRecord:
         if not job.is_point:
             return self.places.readable(job)
         path = Path(self.places.output(job))
-        return str(KINDS[job.verb].parts(path)[-1] / METRICS if job.is_training else path / results.RESULTS)
+        return str(KINDS[job.verb].training_runs(path)[-1] / METRICS if job.is_training else path / results.RESULTS)
 
     def _output(self, job: CommandJob) -> str:
         """Return the hash of a job's output; of a pretraining's or transfer's point, of its scores."""
@@ -350,7 +350,7 @@ class JobRecord:
                 names = files if recipe.task == "own" else _TABLES
                 paths |= {f"data_dir/{name}": str(Path(recipe.data_dir, name)) for name in names if name}
             elif data := getattr(recipe, "data", None):
-                sources = {f"data.mixture.{i}": part.source for i, part in enumerate(data.parts)}
+                sources = {f"data.mixture.{i}": part.source for i, part in enumerate(data.sources)}
                 paths |= sources if data.mixture else {"data.source": data.source}
         return {key: path for key, path in paths.items() if path and not is_url(path)}
 

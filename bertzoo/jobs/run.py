@@ -182,10 +182,10 @@ class Checks:
         if job.verb in ("pretrain", "transfer", "tokenize") or (job.verb == "prune" and not job.is_point):
             data = recipe if job.verb == "tokenize" else recipe.data
             outputs = {self.record.places.output(self.record.list.job(name)) for name in self.record.list.needs(job)}
-            known = data.source in outputs or data.parts in self._seen
+            known = data.source in outputs or data.sources in self._seen
             if not known and not corpora.is_corpus(data.source):
-                pieces.check_sources(data.parts)
-                self._seen.add(data.parts)
+                pieces.check_sources(data.sources)
+                self._seen.add(data.sources)
 
     def check_disk(self, jobs: Sequence[CommandJob]) -> None:
         """Raise UserError if the outputs of `jobs` do not fit their disks; what they hold already is subtracted."""

@@ -65,7 +65,7 @@ PRUNE = register(
         report_at="bertzoo.pruning.report:write_report",
         key="weigh",
         model=lambda read: MODEL,
-        parts=parts,
+        training_runs=parts,
         folders=(_ITERATIONS,),
     )
 )

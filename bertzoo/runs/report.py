@@ -76,7 +76,7 @@ def read_run(directory: str | Path) -> RunRecord:
     The histories of several training runs are joined: steps and stages count from the start of the first one.
     """
     directory = run_directory(directory)
-    parts = kind.parts(directory) if (kind := kind_of_run(directory)) else []
+    parts = kind.training_runs(directory) if (kind := kind_of_run(directory)) else []
     for name in (CONFIG, METRICS):
         if not (directory / name).is_file() and (name == CONFIG or parts in ([], [directory])):
             raise UserError(

@@ -15,7 +15,7 @@ import jax
 from bertzoo.core import atomic, config
 from bertzoo.core.errors import CorpusError, UserError
 from bertzoo.core.kinds import CONFIG, METRICS, config_class
-from bertzoo.core.paths import Location, check_vacant, is_url, on_disk, place, resolve_name, run_directory
+from bertzoo.core.paths import Location, check_vacant, is_url, on_disk, resolve_name, run_directory, to_path
 from bertzoo.core.remote import RemoteFolder
 from bertzoo.data.corpus import manifest, remote
 from bertzoo.data.corpus.reader import Corpus
@@ -65,7 +65,7 @@ class RunDirectory:
         if self.name.startswith("gs://"):
             self.bucket = Bucket(self.name)
             self.checkpoints, self.programs = (
-                place(f"{self.bucket.folder.url}/{name}") for name in (CHECKPOINTS, "programs")
+                to_path(f"{self.bucket.folder.url}/{name}") for name in (CHECKPOINTS, "programs")
             )
             self.corpus, self.plans = f"{self.bucket.folder.url}/corpus", self.bucket.local / "plans"
             return

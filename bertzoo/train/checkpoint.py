@@ -23,7 +23,7 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy as preserva
 
 from bertzoo.core.documents import parse_json
 from bertzoo.core.errors import CheckpointError, SaveError
-from bertzoo.core.paths import is_url, place
+from bertzoo.core.paths import is_url, to_path
 from bertzoo.train import contents, hosts
 from bertzoo.train.contents import DamagedCheckpoint
 from bertzoo.train.state import State, named
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 _loss = operator.itemgetter(contents.LOSS)
 COMMITTED = "commit_success.txt"  # orbax's marker of a complete checkpoint
 TRAINING = "training"  # the item of a checkpoint beside its parameters
-_ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  # they do not mean damage
+_ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  # without damage
 _restores = itertools.count()
 
 
@@ -46,7 +46,7 @@ def steps_in(directory: Path) -> list[int]:
     """Return the steps of the committed checkpoints in a directory, oldest first; [] if it does not exist."""
     if not directory.is_dir():
         return []
-    # Orbax renames a complete checkpoint to its step. Its own listing skips one that has lost files since, which must
+    # Orbax renames a complete checkpoint to its step. Its own listing skips a checkpoint with missing files, which must
     # be reported. A bucket has no atomic rename: there a complete checkpoint has a marker file.
     paths = [path for path in directory.iterdir() if path.name.isdecimal() and path.is_dir()]
     if is_url(str(directory)):
@@ -56,7 +56,7 @@ def steps_in(directory: Path) -> list[int]:
 
 def find_checkpoint(directory: Path | str, which: Literal["latest", "best"] | int = "latest") -> Path:
     """Return the path of the latest, the best (by held-out loss) or a step's checkpoint, or raise CheckpointError."""
-    directory = place(directory)
+    directory = to_path(directory)
     steps = steps_in(directory)
     if not steps:
         missing = "no checkpoint yet" if directory.is_dir() else "no checkpoints"
@@ -144,7 +144,7 @@ def restore_params(
     checkpoint = find_checkpoint(directory, which)
     sealed = contents.verify(checkpoint, unread=TRAINING)
     stored, step = None, int(checkpoint.name)
-    with contextlib.suppress(Exception):  # orbax and tensorstore raise many types for damage, which is found later
+    with contextlib.suppress(Exception):  # orbax and tensorstore raise many types for damage, which is reported below
         stored = contents.stored_arrays(checkpoint / "params", [])
     with contextlib.suppress(Exception):  # its item "training" is damaged or was not copied, but is not needed
         step = step if is_url(str(checkpoint)) else contents.read_number(checkpoint, "step")
@@ -201,7 +201,7 @@ def _is_of_abandoned_write(record: logging.LogRecord) -> bool:
 # Failures reach the caller as exceptions, so hide orbax's log of tracebacks and option warnings.
 logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
 logging.getLogger("asyncio").addFilter(lambda record: not _is_of_abandoned_write(record))
-# Limits that a write meets: what is wrong with the place that the message names, and what to do.
+# Limits of a write: the problem at the path in the message, and a remedy.
 _LIMITS = {
     errno.ENOSPC: ("the disk is full", "Free space there"),
     errno.EDQUOT: ("the quota of the disk is used up", "Free space there"),
@@ -227,7 +227,7 @@ class Checkpoints:
         keep_best: int = 1,
         before_save: Callable[[], None] | None = None,
     ):
-        self.directory = place(directory)
+        self.directory = to_path(directory)
         self._named = self.directory if is_url(str(directory)) else Path(directory)  # as messages name it
         self._before_save = before_save
         self._keep_last, self._keep_best = keep_last, keep_best
@@ -281,7 +281,7 @@ class Checkpoints:
         self._check_save(step, failure)
 
     def _check_save(self, step: int, failure: BaseException | None) -> None:
-        """Wait for all processes' parts of a save; raise CheckpointError if one failed, as this one by `failure`."""
+        """Wait until all processes have saved; raise CheckpointError if one failed. failure: this process's error."""
         path, message = self.directory / str(step), "" if failure is None else str(failure) or type(failure).__name__
         if message := next(filter(None, hosts.gather(f"saving {path}", message)), ""):
             self._reopen()

@@ -1,4 +1,4 @@
-"""Read what a checkpoint holds, without its arrays' data, and seal it by a manifest: step, run, SHA-256 of its files.
+"""Read a checkpoint's contents, without its arrays' data, and seal it by a manifest: step, run, SHA-256 of its files.
 
 The manifest reveals a flipped bit, which orbax restores without an error, and a checkpoint copied over another one.
 """
@@ -19,11 +19,11 @@ from etils import epath
 from bertzoo.core import atomic
 from bertzoo.core.documents import read_json
 from bertzoo.core.errors import CheckpointError
-from bertzoo.core.paths import is_url, place
+from bertzoo.core.paths import is_url, to_path
 
 SUFFIX = ".sha256.json"
 RUN = "run-id"  # file beside the checkpoints with the identity that their manifests share
-LOSS = "loss"  # the held-out figure that selects the best checkpoints
+LOSS = "loss"  # the held-out metric that selects the best checkpoints
 _MANIFEST = {"files": {str: str}, "step?": int, "run?": str}  # earlier versions wrote neither step nor run
 
 
@@ -88,10 +88,10 @@ def verify(checkpoint: Path, *, arrays: bool = True, unread: str | None = None) 
     content, run = _read(path), checkpoint.with_name(RUN)
     if str(content.get("step", checkpoint.name)) != checkpoint.name:
         raise another_step(checkpoint, content["step"])
-    if "run" in content and run.is_file() and (other := run.read_bytes().decode(errors="replace")) != content["run"]:
+    if "run" in content and run.is_file() and (run_id := run.read_bytes().decode(errors="replace")) != content["run"]:
         raise DamagedCheckpoint(
             f"{checkpoint} was copied from another run: its manifest has the run id {content['run']}, but the id in "
-            f"{run} is {other[:40]}. Use another checkpoint."
+            f"{run} is {run_id[:40]}. Use another checkpoint."
         )
     for name, digest in content["files"].items():
         file = checkpoint / name
@@ -144,7 +144,7 @@ def read_contents(checkpoint: Path | str) -> Contents:
 
     Raises CheckpointError naming a file that is missing or damaged.
     """
-    checkpoint = place(checkpoint)
+    checkpoint = to_path(checkpoint)
     if not checkpoint.is_dir():
         raise CheckpointError(
             f"the checkpoint {checkpoint} does not exist. `bertzoo checkpoints` lists the checkpoints of a run."

@@ -30,7 +30,7 @@ class DeviceMemory(NamedTuple):
     """Memory of one device in bytes."""
 
     total: int  # the most that one process can use
-    free: int | None  # what is available now on a CPU device; None on other devices
+    free: int | None  # available now on a CPU device; None on other devices
 
     @property
     def usable(self) -> int:
@@ -48,7 +48,7 @@ def device_memory() -> DeviceMemory:
 
 
 def check_fits(analysis: Any) -> int:
-    """Return the bytes of a program's `memory_analysis()` on one device, 0 if unknown; OutOfMemory if it has less."""
+    """Return the bytes of a program's `memory_analysis()` on a device, 0 if unknown; OutOfMemory if they do not fit."""
     if analysis is None:  # some backends have none
         return 0
     beside = analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
@@ -80,7 +80,7 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
 
 
 # Compiled steps need 0.85 to 1.32 times the estimate on a CPU, and less on accelerators, whose compilers fuse more.
-_MOST = 1.35
+_MOST = 1.35  # limit of memory needed / memory estimated
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,27 +177,27 @@ def advice(built: "Experiment", index: int, share: float) -> str:
     """
     stage, key, shards = built.stages[index], built.where(index), sharding.row_shards(built.mesh)
     limit, rows = share * step_memory(built, index).total / _MOST, stage.batch_size // shards
-    parts = [n for n in divisors(rows) if n > stage.microbatches]
-    fitting = bisect.bisect_left(parts, True, key=lambda n: step_memory(built, index, n).total <= limit)
-    if fitting == len(parts):
+    counts = [n for n in divisors(rows) if n > stage.microbatches]
+    fitting = bisect.bisect_left(counts, True, key=lambda n: step_memory(built, index, n).total <= limit)
+    if fitting == len(counts):
         return (
             "Not even one row at a time is certain to fit. Use a smaller model, a device with more memory, or "
             "--mesh.fsdp to split the parameters over more devices."
         )
-    n, (table, _, number) = parts[fitting], key.rpartition(".")
+    n, (table, _, number) = counts[fitting], key.rpartition(".")
     together = number.isdecimal() and all(other.batch_size % (n * shards) == 0 for other in built.stages)
     option = f"'--{table}.*.accumulate={n}'" if together else f"--{key}.accumulate={n}"
     smaller = stage.batch_size * stage.microbatches // n
     return (
-        f"Use {option}, which computes the same in {n} parts, or --{key}.batch_size={smaller}, which changes the "
-        "recipe."
+        f"Use {option}, which computes the same in {n} microbatches, or --{key}.batch_size={smaller}, which changes "
+        "the recipe."
     )
 
 
 def bytes_of(tree: Any, whole: bool = False) -> int:
-    """Return the bytes of a tree's arrays. Counts an array's part on one device or, if `whole`, the whole array."""
+    """Return the bytes of a tree's arrays. Counts an array's shard on one device or, if `whole`, the whole array."""
     total = 0
     for leaf in jax.tree.leaves(tree):
-        place = None if whole else getattr(leaf, "sharding", None)
-        total += math.prod(place.shard_shape(leaf.shape) if place else leaf.shape) * np.dtype(leaf.dtype).itemsize
+        split = None if whole else getattr(leaf, "sharding", None)
+        total += math.prod(split.shard_shape(leaf.shape) if split else leaf.shape) * np.dtype(leaf.dtype).itemsize
     return total

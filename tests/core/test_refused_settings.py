@@ -10,7 +10,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.data.mask import Masking
-from bertzoo.data.settings import Data, MixturePart
+from bertzoo.data.settings import Data, MixtureSource
 from bertzoo.models import ConvBert, MobileBert, ModernBert, SqueezeBert
 from bertzoo.models.attention import GroupedHeads
 from bertzoo.tasks.custom import CustomFiles
@@ -32,7 +32,7 @@ EXPLICIT = {"coordinator": "10.0.0.1:1234", "processes": 4, "process": 3}
 
 def mixed_data(mixture: tuple[dict[str, Any], ...] = (), **changes: Any) -> Data:
     """Settings of a mixture, whose parts are built here, as a part may be what is wrong."""
-    return Data(mixture=tuple(MixturePart(**part) for part in mixture), **changes)
+    return Data(mixture=tuple(MixtureSource(**part) for part in mixture), **changes)
 
 
 def mesh_of_eight(**sizes: int) -> jax.sharding.Mesh:

@@ -4,12 +4,12 @@ import tracemalloc
 
 import numpy as np
 
-from bertzoo.data.hashes import SeenDocuments, document_keys
+from bertzoo.data.hashes import KeySet, document_keys
 
 
 def test_seen_documents_equal_a_python_set():
     rng = np.random.default_rng(0)
-    seen, expected = SeenDocuments(), set()
+    seen, expected = KeySet(), set()
     for size in (1, 0, 700, 5, 3000, 64, 2000):
         new = rng.integers(0, 2500, size).astype(np.uint64) << np.uint64(40)
         repeated = []
@@ -21,7 +21,7 @@ def test_seen_documents_equal_a_python_set():
 
 def test_seen_takes_8_bytes_a_document():
     rng = np.random.default_rng(0)
-    seen, count = SeenDocuments(), 1 << 17
+    seen, count = KeySet(), 1 << 17
     tracemalloc.start()
     for _ in range(64):
         seen.add(rng.integers(0, 1 << 63, count // 64).astype(np.uint64))

@@ -17,7 +17,7 @@ from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.tokenize import tokenize
 from bertzoo.data.hashes import is_chosen, is_heldout
 from bertzoo.data.pipeline import open_corpus
-from bertzoo.data.settings import Data, MixturePart
+from bertzoo.data.settings import Data, MixtureSource
 from bertzoo.data.sources.pieces import cut_pieces
 
 HELDOUT = 0.1
@@ -37,7 +37,7 @@ def read(parts, piece_bytes=5000):
 
 
 def test_a_weight_is_the_number_of_copies_of_each_document(sources):
-    parts = [MixturePart(source=sources["a"], weight=0.25), MixturePart(source=sources["b"], weight=2.5)]
+    parts = [MixtureSource(source=sources["a"], weight=0.25), MixtureSource(source=sources["b"], weight=2.5)]
     found = read(parts)
     counts = Counter(document for piece in found for document in piece.documents)
     a = {document for document in counts if document.startswith("a")}
@@ -50,20 +50,20 @@ def test_a_weight_is_the_number_of_copies_of_each_document(sources):
         expected = 1 if is_heldout(document, HELDOUT) else 3 if is_chosen(document, 0.5) else 2
         assert counts[document] == expected
     assert abs(sum(counts[f"b number {i}"] == 3 for i in range(2000)) - 900) < 5 * (2000 * 0.45 * 0.55) ** 0.5
-    assert {piece.part for piece in found} == {0, 1} and {piece.repetition for piece in found} == {0, 1, 2}
+    assert {piece.source for piece in found} == {0, 1} and {piece.repetition for piece in found} == {0, 1, 2}
     assert found == read(parts)
 
 
 def test_a_larger_weight_includes_the_documents_of_a_smaller_one(sources):
     taken = [
-        {document for piece in read([MixturePart(source=sources["a"], weight=weight)]) for document in piece.documents}
+        {text for piece in read([MixtureSource(source=sources["a"], weight=weight)]) for text in piece.documents}
         for weight in (0.1, 0.4, 1.0)
     ]
     assert taken[0] < taken[1] < taken[2]
 
 
 def test_the_weighted_choice_is_independent_of_the_heldout_choice(sources):
-    chosen = [d for piece in read([MixturePart(source=sources["a"], weight=0.5)]) for d in piece.documents]
+    chosen = [d for piece in read([MixtureSource(source=sources["a"], weight=0.5)]) for d in piece.documents]
     share = sum(is_heldout(document, HELDOUT) for document in chosen) / len(chosen)
     assert abs(share - HELDOUT) < 5 * (HELDOUT * (1 - HELDOUT) / len(chosen)) ** 0.5
 
@@ -71,7 +71,7 @@ def test_the_weighted_choice_is_independent_of_the_heldout_choice(sources):
 def test_a_last_piece_without_documents_still_counts_what_was_left_out(tmp_path):
     documents = [d for d in (f"document {i}" for i in range(200)) if not is_chosen(d, 0.01)]
     (tmp_path / "a.txt").write_text("\n\n".join(documents))
-    (piece,) = read([MixturePart(source=str(tmp_path / "a.txt"), weight=0.01)])
+    (piece,) = read([MixtureSource(source=str(tmp_path / "a.txt"), weight=0.01)])
     assert (piece.documents, piece.left_out) == ((), len(documents))
 
 
@@ -82,8 +82,8 @@ def mixed(tmp_path_factory):
     lines = [json.dumps({"body": "\n".join(document)}) for document in made_up_documents(80, seed=2)]
     (directory / "b.jsonl").write_text("\n".join(lines))
     parts = (
-        MixturePart(source=str(directory / "a.txt"), weight=2.0),
-        MixturePart(source=str(directory / "b.jsonl"), text_field="body", weight=0.5),
+        MixtureSource(source=str(directory / "a.txt"), weight=2.0),
+        MixtureSource(source=str(directory / "b.jsonl"), text_field="body", weight=0.5),
     )
     return small("mixture", mixture=parts)
 
@@ -97,7 +97,7 @@ def test_a_mixed_corpus_counts_the_documents_of_every_part(mixed, corpus, tmp_pa
     first, second = corpus.manifest.raw["parts"]
     texts = [
         list(module._training_documents(replace(part, weight=1.0), replace(mixed, heldout=1e-9)))
-        for part in mixed.parts
+        for part in mixed.sources
     ]
     heldout = sum(is_heldout(document, mixed.heldout) for document in texts[0])
     assert heldout and first["documents"] == 160 - heldout, "both copies, and the held-out documents once"
@@ -145,7 +145,7 @@ def test_a_corpus_is_known_by_its_mixture(mixed, corpus, tmp_path):
 def test_every_part_contributes_text_to_the_vocabulary(mixed, monkeypatch):
     monkeypatch.setattr(module, "TRAIN_BYTES", 8000)
     trained = list(module._training_texts(mixed))
-    texts = [set(module._training_documents(replace(part, weight=1.0), mixed)) for part in mixed.parts]
+    texts = [set(module._training_documents(replace(part, weight=1.0), mixed)) for part in mixed.sources]
     sizes = [sum(len(document.encode()) for document in trained if document in own) for own in texts]
     longest = max(len(document.encode()) for own in texts for document in own)
     assert all(4000 <= size < 4000 + longest for size in sizes)
@@ -157,7 +157,7 @@ def test_a_config_file_has_tables_of_parts(tmp_path):
         'source = "mixture"\n[[mixture]]\nsource = "tfds:c4/en"\nweight = 0.01\n[[mixture]]\nsource = "w"\n'
     )
     data = config.load(Data, [str(file)])
-    assert data.parts == (
-        MixturePart(source="tfds:c4/en", text_field="text", weight=0.01),
-        MixturePart(source="w", text_field="text"),
+    assert data.sources == (
+        MixtureSource(source="tfds:c4/en", text_field="text", weight=0.01),
+        MixtureSource(source="w", text_field="text"),
     )

@@ -12,7 +12,7 @@ from damage import denied
 from messages import mentioning
 
 from bertzoo.core.errors import CorpusError, UserError, needs_extra
-from bertzoo.data.settings import MixturePart
+from bertzoo.data.settings import MixtureSource
 from bertzoo.data.sources import text
 from bertzoo.data.sources.pieces import cut_pieces
 
@@ -21,7 +21,7 @@ DOCUMENTS = ["First paragraph.\nSecond one.", "Another document, naïve.", "Thir
 
 
 def one(name, text_field="text"):
-    return [MixturePart(source=str(name), text_field=text_field)]
+    return [MixtureSource(source=str(name), text_field=text_field)]
 
 
 def read(name, text_field="text", piece_bytes=1 << 20):

@@ -224,10 +224,10 @@ def test_vectors_of_another_teacher_have_another_file(vectors: Vectors) -> None:
     """Also if only its tokenizer differs, or a value of its config that has no parameters."""
     teacher, known = vectors.teacher, cast(Any, vectors.teacher.tokenizer)
     config = dataclasses.replace(known.config, lowercase=not known.config.lowercase)
-    swapped = [*known._entries[:-2], *known._entries[:-3:-1]]
+    swapped = [*known._tokens[:-2], *known._tokens[:-3:-1]]
     changes = (
         {},
-        {"tokenizer": type(known)(config, [*known._entries], "here")},
+        {"tokenizer": type(known)(config, [*known._tokens], "here")},
         {"tokenizer": type(known)(known.config, swapped, "here")},
         {"model": dataclasses.replace(teacher.model, norm_epsilon=1e-3)},
         {"head": dataclasses.replace(teacher.head, pooling="max")},

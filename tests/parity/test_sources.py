@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 
 from bertzoo.core.errors import CorpusError
-from bertzoo.data.settings import MixturePart
+from bertzoo.data.settings import MixtureSource
 from bertzoo.data.sources import text as ours
 from bertzoo.data.sources.files import SourceFile
 from bertzoo.data.sources.pieces import cut_pieces
@@ -29,7 +29,7 @@ DOCUMENTS = [f"Document {i}.\nIts second paragraph, naïve." for i in range(1000
 
 
 def read(source, text_field="text", piece_bytes=1 << 20):
-    part = MixturePart(source=str(source), text_field=text_field)
+    part = MixtureSource(source=str(source), text_field=text_field)
     found = cut_pieces([part], heldout=0.1, piece_bytes=piece_bytes)
     return [document for piece in found for document in piece.documents]
 
@@ -128,7 +128,7 @@ def test_data_sets_are_read_in_their_order(name, monkeypatch):
         examples = list(tfds.data_source(name, split="train", download=False))
         expected = [example["text"] for example in examples]
         found = list(
-            cut_pieces([MixturePart(source=f"tfds:{name}", text_field="text")], heldout=0.1, piece_bytes=1 << 20)
+            cut_pieces([MixtureSource(source=f"tfds:{name}", text_field="text")], heldout=0.1, piece_bytes=1 << 20)
         )
         with pytest.raises(CorpusError, match=mentioning(f"tfds:{name}[0]", "'body'", ", ".join(examples[0]))):
             read(f"tfds:{name}", "body")

@@ -345,7 +345,7 @@ def test_a_corpus_of_another_vocabulary_raises(folder, adapted, tmp_path, capsys
     options = [f"--config={folder / 'bert.toml'}", f"--data.tokenizer.path={tmp_path / 'vocab.txt'}", "--workers=1"]
     assert main(["tokenize", str(folder / "text.txt"), str(tmp_path / "other"), *options]) == 0
     said = refused(capsys, folder, tmp_path, f"--from={adapted}", f"--data.source={tmp_path / 'other'}")
-    assert mentions(said, tmp_path / "other", "entry 22", "'##t'", "'##s'")
+    assert mentions(said, tmp_path / "other", "token 22", "'##t'", "'##s'")
 
 
 def test_a_backbone_of_other_shapes_raises(folder, monkeypatch):

@@ -18,7 +18,7 @@ from bertzoo.data.corpus.shard import FILE, SHARD, SPLITS, FileRecord, ShardReco
 from bertzoo.data.tokenizers import tokenizer
 
 if TYPE_CHECKING:
-    from bertzoo.data.settings import MixturePart
+    from bertzoo.data.settings import MixtureSource
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -51,7 +51,7 @@ class SplitRecord:
     sentences: int
     tokens: int
     unknown: int  # number of [UNK] tokens
-    entries: int  # number of vocabulary entries that occur
+    entries: int  # number of different tokens that occur
     sentence_index: FileRecord
     document_index: FileRecord
     shards: tuple[ShardRecord, ...]
@@ -139,15 +139,15 @@ def _hash(raw: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
-def check_same_settings(ours: dict[str, Any], data: bytes, place: str) -> None:
-    """Raise CorpusError unless `data`, the settings.json of the corpus at `place`, equals `ours`."""
+def check_same_settings(settings: dict[str, Any], data: bytes, folder: str) -> None:
+    """Raise CorpusError unless `data`, the settings.json of the corpus in `folder`, equals `settings`."""
     try:
-        different = differences(ours, parse_json(data))
+        different = differences(settings, parse_json(data))
     except ValueError as error:
-        raise CorpusError(f"{place}/{SETTINGS} is damaged ({error}). Delete {place} and tokenise again.") from error
+        raise CorpusError(f"{folder}/{SETTINGS} is damaged ({error}). Delete {folder} and tokenise again.") from error
     if different:
         raise CorpusError(
-            f"{place} holds another corpus ({'; '.join(different)}). Use another destination, or delete this corpus."
+            f"{folder} holds another corpus ({'; '.join(different)}). Use another destination, or delete this corpus."
         )
 
 
@@ -168,7 +168,7 @@ def read_sidecar(sidecar: Path, destination: Path) -> dict[str, Any]:
 
 
 def write_manifest(
-    destination: Path, pieces: Path, count: int, settings: dict[str, Any], parts: Sequence["MixturePart"]
+    destination: Path, pieces: Path, count: int, settings: dict[str, Any], sources: Sequence["MixtureSource"]
 ) -> None:
     """Join the sentence and document indexes of a corpus's `count` pieces (groups of documents) and write the manifest.
 
@@ -186,8 +186,8 @@ def write_manifest(
         if not indexes:
             numbers = ", ".join(f"{number} {reason}" for reason, number in sorted(dropped.items())) or "none"
             raise CorpusError(
-                f"the {split} part of the corpus is empty (heldout = {settings['heldout']}, documents dropped: "
-                f"{numbers}). Delete {destination}, then give more documents, separated by blank lines, or another "
+                f"the {split} split of the corpus is empty (heldout = {settings['heldout']}, documents dropped: "
+                f"{numbers}). Delete {destination}, then add documents, separated by blank lines, or set another "
                 "--data.heldout."
             )
         splits[split] = _join_split(destination, pieces, split, indexes, sidecars)
@@ -196,13 +196,13 @@ def write_manifest(
         usage[split] = {"unknown": int(counts[vocabulary.specials.unk]), "entries": int(np.count_nonzero(counts))}
     description = {"vocab_size": vocabulary.vocab_size, "sha256": tokenizer.fingerprint(directory)}
     raw = {"settings": settings, "tokenizer": description, "splits": splits, "dropped": dict(dropped)}
-    if len(parts) > 1:
+    if len(sources) > 1:
         raw["parts"] = []
-        for index, part in enumerate(parts):
-            of_part = [sidecar for sidecar in sidecars if sidecar["part"] == index]
-            documents = sum(sidecar["documents"] for sidecar in of_part)  # repeated ones count each time
-            tokens = sum(record["tokens"] for sidecar in of_part for record in sidecar["shards"].values())
-            entry = {"source": part.source, "weight": part.weight, "documents": documents, "tokens": tokens}
+        for index, source in enumerate(sources):
+            of_source = [sidecar for sidecar in sidecars if sidecar["part"] == index]
+            documents = sum(sidecar["documents"] for sidecar in of_source)  # repeated ones count each time
+            tokens = sum(record["tokens"] for sidecar in of_source for record in sidecar["shards"].values())
+            entry = {"source": source.source, "weight": source.weight, "documents": documents, "tokens": tokens}
             raw["parts"].append(entry)
     atomic.write_json(destination / NAME, {"hash": _hash(raw), **raw, "usage": usage})
 
@@ -240,19 +240,19 @@ def _first_sentences(counts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield the index of each document's first sentence and, last, the number of all sentences, from their `counts`."""
     total = 0
     yield np.zeros(1, np.int64)
-    for part in counts:
-        ends = total + np.cumsum(part, dtype=np.int64)
+    for array in counts:
+        ends = total + np.cumsum(array, dtype=np.int64)
         yield ends
         total = int(ends[-1])
 
 
-def _save(path: Path, dtype: np.dtype, length: int, parts: Iterator[np.ndarray]) -> None:
-    """Write the arrays of `parts`, together (length,), to a .npy file, with only one of them in memory at a time.
+def _save(path: Path, dtype: np.dtype, length: int, arrays: Iterator[np.ndarray]) -> None:
+    """Write several arrays, together (length,), to a .npy file, with only one of them in memory at a time.
 
     A memory map is not used, because it would stay in memory until flushed.
     """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
-        for part in parts:
-            part.astype(dtype).tofile(file)
+        for array in arrays:
+            array.astype(dtype).tofile(file)

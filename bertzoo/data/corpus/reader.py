@@ -25,8 +25,8 @@ class SplitIndex:
 
     def __init__(self, directory: Path, record: SplitRecord):
         self.record = record
-        self.sentences = _map(directory, record.sentence_index, record.sentences)
-        self.documents = _map(directory, record.document_index, record.documents + 1)
+        self.sentences = _load_index(directory, record.sentence_index, record.sentences)
+        self.documents = _load_index(directory, record.document_index, record.documents + 1)
 
     @functools.cached_property
     def offsets(self) -> np.ndarray:
@@ -104,14 +104,14 @@ class Corpus:
         """Yield all tokens of a split in order, a few million at a time."""
         blocks = self._blocks[split]
         for shard, (low, high) in enumerate(zip(blocks.first_block[:-1], blocks.first_block[1:], strict=True)):
-            left = int(np.diff(blocks.first_token)[shard])
+            remaining = int(np.diff(blocks.first_token)[shard])
             for start in range(low, high, blocks_at_once):
                 tokens = blocks.read(np.arange(start, min(start + blocks_at_once, high))).reshape(-1)
-                yield tokens[:left]
-                left -= len(tokens)
+                yield tokens[:remaining]
+                remaining -= len(tokens)
 
 
-def _map(directory: Path, record: FileRecord, length: int) -> np.ndarray:
+def _load_index(directory: Path, record: FileRecord, length: int) -> np.ndarray:
     array = np.load(directory / record.file, mmap_mode="r")
     if array.shape != (length,):
         raise CorpusError(
@@ -129,11 +129,11 @@ def unigram_losses(corpus: Corpus) -> dict[str, float]:
     """
     train, heldout = _counts(corpus, "train"), _counts(corpus, "heldout")
     share = heldout / heldout.sum()
-    seen = share > 0
+    occurs = share > 0
     smoothed = (train + 1) / (train + 1).sum()
     return {
-        "unigram_entropy": float(-np.sum(share[seen] * np.log(share[seen]))),
-        "unigram_cross_entropy": float(-np.sum(share[seen] * np.log(smoothed[seen]))),
+        "unigram_entropy": float(-np.sum(share[occurs] * np.log(share[occurs]))),
+        "unigram_cross_entropy": float(-np.sum(share[occurs] * np.log(smoothed[occurs]))),
     }
 
 

@@ -37,8 +37,8 @@ from bertzoo.data.corpus.manifest import (
 )
 from bertzoo.data.corpus.reader import Corpus
 from bertzoo.data.corpus.workers import worker_pool
-from bertzoo.data.hashes import SeenDocuments, document_keys, is_heldout
-from bertzoo.data.settings import MIXTURE, Data, MixturePart
+from bertzoo.data.hashes import KeySet, document_keys, is_heldout
+from bertzoo.data.settings import MIXTURE, Data, MixtureSource
 from bertzoo.data.sources.pieces import Piece, check_sources, cut_pieces, origins, takes
 from bertzoo.data.tokenizers import tokenizer
 from bertzoo.data.tokenizers.vocabulary import (
@@ -108,7 +108,7 @@ def tokenize(
                 vocabulary = tokenizer.build(data.tokenizer, lambda: _training_texts(data))
             tokenizer.save(vocabulary, data.tokenizer, destination / "tokenizer")
         count = _tokenize_pieces(data, destination, workers or os.cpu_count() or 1, progress)
-        write_manifest(destination, destination / PIECES, count, settings, data.parts)
+        write_manifest(destination, destination / PIECES, count, settings, data.sources)
     shutil.rmtree(destination / PIECES, ignore_errors=True)
     return Corpus.open(destination)
 
@@ -136,21 +136,21 @@ def tokenize_to_url(
 
 def _check_text(data: Data, vocabulary: Tokenizer | None) -> None:
     """Raise CorpusError if the source cannot be read, or too many tokens of its first documents are [UNK]."""
-    check_sources(data.parts)
+    check_sources(data.sources)
     inherited = vocabulary is not None
     vocabulary = tokenizer.build(data.tokenizer, lambda: iter(())) if data.tokenizer.path else vocabulary
     if vocabulary is None:
         return  # the vocabulary will be trained on the source
-    sources = [origin for part in data.parts for origin in origins(part.source, part.text_field)]
-    chosen = sources[:: -(-len(sources) // _SAMPLED["origins"])]
+    candidates = [origin for source in data.sources for origin in origins(source.source, source.text_field)]
+    chosen = candidates[:: -(-len(candidates) // _SAMPLED["origins"])]
     texts = [
         document[: _SAMPLED["characters"]]
         for origin in chosen
         for document in itertools.islice(origin.documents(), _SAMPLED["documents"] // len(chosen))
     ]
-    share, place = vocabulary.unknown_share(texts), f"the first documents of {data.source}"
+    share, subject = vocabulary.unknown_share(texts), f"the first documents of {data.source}"
     if share > UNKNOWN_ERROR:
-        check_unknown(share, place, inherited)
+        check_unknown(share, subject, inherited)
 
 
 def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str, object]:
@@ -158,7 +158,7 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
     elsewhere = ("packing", "masking", "mixture")
     settings = {name: value for name, value in asdict(data).items() if name not in elsewhere}
     if data.mixture:
-        settings["mixture"] = [asdict(part) for part in data.mixture]
+        settings["mixture"] = [asdict(source) for source in data.mixture]
     if data.tokenizer.path:
         path = vocabulary_file(data.tokenizer.path)
         settings["tokenizer"]["path"] = f"{path.name} sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
@@ -170,34 +170,34 @@ def corpus_settings(data: Data, vocabulary: Tokenizer | None = None) -> dict[str
 
 
 def _training_texts(data: Data) -> Iterator[str]:
-    """Yield the first documents of every source, TRAIN_BYTES bytes shared equally, to train a vocabulary on."""
-    for part in data.parts:
+    """Yield the first documents of the sources, to train a vocabulary on: TRAIN_BYTES in all, equally many of each."""
+    for source in data.sources:
         size = 0
-        for document in _training_documents(part, data):
+        for document in _training_documents(source, data):
             yield document
             size += len(document.encode())
-            if size >= TRAIN_BYTES // len(data.parts):
+            if size >= TRAIN_BYTES // len(data.sources):
                 break
 
 
-def _training_documents(part: MixturePart, data: Data) -> Iterator[str]:
-    for origin in origins(part.source, part.text_field):
+def _training_documents(source: MixtureSource, data: Data) -> Iterator[str]:
+    for origin in origins(source.source, source.text_field):
         for document in origin.documents():
-            if takes(document, 0, part.shares[0], data.heldout) and not is_heldout(document, data.heldout):
+            if takes(document, 0, source.shares[0], data.heldout) and not is_heldout(document, data.heldout):
                 yield document
 
 
 def _tokenize_pieces(data: Data, destination: Path, workers: int, progress: Progress | None) -> int:
     """Tokenise the unfinished pieces, about 2 · workers of them in memory at once; return the number of all pieces."""
     count = size = 0
-    # One set for each pass over the source, since a further pass repeats documents on purpose.
-    seen: defaultdict[int, SeenDocuments] = defaultdict(SeenDocuments)
+    # One set of keys for each pass over the source, since a further pass repeats documents on purpose.
+    key_sets: defaultdict[int, KeySet] = defaultdict(KeySet)
     with worker_pool(workers) as submit:
         pending: deque[Future[None]] = deque()
-        for piece in cut_pieces(data.parts, heldout=data.heldout, piece_bytes=data.piece_bytes):
+        for piece in cut_pieces(data.sources, heldout=data.heldout, piece_bytes=data.piece_bytes):
             count += 1
             size += sum(map(len, piece.documents))
-            repeated = np.flatnonzero(seen[piece.repetition].add(document_keys(piece.documents)))
+            repeated = np.flatnonzero(key_sets[piece.repetition].add(document_keys(piece.documents)))
             if not is_finished(destination, piece):
                 pending.append(submit(tokenize_piece, data, destination, piece, frozenset(repeated.tolist())))
             del piece  # its text, while the next one is read
@@ -220,7 +220,7 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
     directory = destination / "tokenizer"
     encoder = _load_tokenizer(directory, tokenizer.fingerprint(directory))
     # Of each document of a split: its tokens, and the number of tokens of each sentence.
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {split: [] for split in shard.SPLITS}
+    splits: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {split: [] for split in shard.SPLITS}
     dropped = Counter(duplicate=len(repeated), short=0, empty_sentences=0, left_out=piece.left_out)
     for position, document in enumerate(piece.documents):
         if position in repeated:
@@ -231,16 +231,16 @@ def tokenize_piece(data: Data, destination: Path, piece: Piece, repeated: frozen
         if len(tokens) < data.minimum_tokens:
             dropped["short"] += 1
             continue
-        parts["heldout" if is_heldout(document, data.heldout) else "train"].append((tokens, filled))
+        splits["heldout" if is_heldout(document, data.heldout) else "train"].append((tokens, filled))
     shards = {
-        split: _write_part(part, split, piece.index, encoder.vocab_size, destination)
-        for split, part in parts.items()
-        if part
+        split: _write_split(documents, split, piece.index, encoder.vocab_size, destination)
+        for split, documents in splits.items()
+        if documents
     }
     sidecar = {
         "text_sha256": piece.sha256,
-        "part": piece.part,
-        "documents": sum(map(len, parts.values())),
+        "part": piece.source,
+        "documents": sum(map(len, splits.values())),
         "shards": shards,
         "dropped": dict(dropped),
     }
@@ -269,10 +269,10 @@ def split_sentences(document: str, data: Data) -> Iterator[tuple[str, bool]]:
         if data.sentences == "lines":
             sentences = (match[0],)
         else:
-            sentences = (one for part in cut(match[0], _LONGEST_LINE) for one in segment(data.language, part))
+            sentences = (text for chunk in cut(match[0], _LONGEST_LINE) for text in segment(data.language, chunk))
         spaced = match.start() > 0
         for sentence in sentences:
-            yield from ((part, spaced or i > 0) for i, part in enumerate(cut(sentence.strip())) if part)
+            yield from ((chunk, spaced or i > 0) for i, chunk in enumerate(cut(sentence.strip())) if chunk)
             spaced = sentence[-1:].isspace()
 
 
@@ -287,23 +287,23 @@ def _encode(document: str, data: Data, encoder: Tokenizer) -> tuple[np.ndarray, 
     return np.concatenate(tokens), np.concatenate(lengths)
 
 
-def _write_part(
-    part: list[tuple[np.ndarray, np.ndarray]], split: str, index: int, vocab_size: int, destination: Path
+def _write_split(
+    documents: list[tuple[np.ndarray, np.ndarray]], split: str, index: int, vocab_size: int, destination: Path
 ) -> dict[str, object]:
-    tokens, sentences = (np.concatenate(arrays) for arrays in zip(*part, strict=True))
+    tokens, sentences = (np.concatenate(arrays) for arrays in zip(*documents, strict=True))
     path = destination / f"{split}-{index:05d}.array_record"
     shard.write_shard(path, tokens)
     steps = range(0, len(tokens), 1 << 20)  # bincount copies to int64
-    entries = sum(np.bincount(tokens[i : i + steps.step], minlength=vocab_size) for i in steps)
-    documents = [len(lengths) for _, lengths in part]
-    for name, counts in (("sentences", sentences), ("documents", documents), ("entries", entries)):
+    uses = sum(np.bincount(tokens[i : i + steps.step], minlength=vocab_size) for i in steps)
+    sizes = [len(lengths) for _, lengths in documents]
+    for name, counts in (("sentences", sentences), ("documents", sizes), ("entries", uses)):
         array = destination / PIECES / f"{index:05d}.{split}.{name}.npy"
         with atomic.replacing(array) as temporary, temporary.open("wb") as file:
             np.save(file, np.asarray(counts, np.int32))
     return {**shard.describe_file(path), "tokens": len(tokens)}
 
 
-@functools.lru_cache(maxsize=1)  # a worker would load the tokenizer again for each of thousands of groups
+@functools.lru_cache(maxsize=1)  # a worker would load the tokenizer again for each of thousands of pieces
 def _load_tokenizer(directory: Path, fingerprint: str) -> Tokenizer:
     """Load the tokenizer in `directory`, or return it from a cache unless the `fingerprint` of its files is new."""
     return tokenizer.load(directory)

@@ -4,10 +4,10 @@ The source is `pydoc_data.topics` and the docstrings over 80 characters of the s
 numeric packages. They are read with `ast`: nothing is imported or downloaded. One module (or topic) is one document,
 with one paragraph per line.
 
-`paragraphs` cuts text at blank lines and at changes of indentation and removes reStructuredText marks. A paragraph
-stays if it has at least six words, starts with a capital or a quote, ends like a sentence and is 97 % letters, spaces
-and ordinary punctuation. That drops code, doctests, signatures, parameter tables and headings. Repeated paragraphs are
-dropped, and so are modules with fewer than four paragraphs left.
+`paragraphs` cuts text at blank lines and at changes of indentation and removes reStructuredText marks. It keeps a
+paragraph of at least six words that starts with a capital or a quote, ends like a sentence and is 97 % letters, spaces
+and ordinary punctuation. That drops code, doctests, signatures, parameter tables and headings. `documents` drops
+repeated paragraphs and modules with fewer than four remaining paragraphs.
 """
 
 import ast
@@ -40,10 +40,10 @@ _END = re.compile(r"[.!?:][\"')]*$")
 @functools.cache  # a corpus reads them three times, and parsing the packages takes seconds
 def documents() -> tuple[str, ...]:
     """Return all documents, one paragraph per line; equal versions of the packages give equal documents."""
-    seen: set[str] = set()
+    previous: set[str] = set()
     result = []
     for texts in itertools.chain(_topics(), map(_docstrings, _modules())):
-        fresh = [p for text in texts for p in paragraphs(text) if not (p in seen or seen.add(p))]
+        fresh = [p for text in texts for p in paragraphs(text) if not (p in previous or previous.add(p))]
         if len(fresh) >= 4:
             result.append("\n".join(fresh))
     return tuple(result)

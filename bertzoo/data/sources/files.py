@@ -20,7 +20,7 @@ PLAIN = (".txt", ".text", ".md", ".jsonl")
 COMPRESSED = (".gz", ".xz", ".zst")
 TABLES = (".parquet", ".arrow")
 READ = f"{', '.join(PLAIN)} (each also with {', '.join(COMPRESSED)}), {' and '.join(TABLES)}"
-# Files of a data set on disk, as Hugging Face's `save_to_disk` writes it, and the split that is read of several.
+# Files of a data set on disk, as Hugging Face's `save_to_disk` writes it, and the split to read.
 _STATE, _SPLITS, SPLIT = "state.json", "dataset_dict.json", "train"
 
 
@@ -79,14 +79,14 @@ def _local_files(name: str) -> list[SourceFile] | None:
     if (path / _SPLITS).is_file():
         splits = read_json(path / _SPLITS, {"splits": [str]})["splits"]
         if SPLIT not in splits:
-            known = ", ".join(str(path / split) for split in splits)
-            raise CorpusError(f"the data set {name} has no split {SPLIT!r}. Name one of its splits: {known}.")
+            paths = ", ".join(str(path / split) for split in splits)
+            raise CorpusError(f"the data set {name} has no split {SPLIT!r}. Name one of its splits: {paths}.")
         path /= SPLIT
     if (path / _STATE).is_file():
         state = read_json(path / _STATE, {"_data_files": [{"filename": str}], "_indices_data_files?": list | None})
         if state.get("_indices_data_files"):
             raise CorpusError(f"the data set {name} reorders its rows. Save it after `flatten_indices()`.")
-        return [SourceFile(str(path / one["filename"])) for one in state["_data_files"]]
+        return [SourceFile(str(path / file["filename"])) for file in state["_data_files"]]
     if path.is_dir():
         if (path / NAME).is_file() or ((path / SETTINGS).is_file() and (path / PIECES).is_dir()):
             raise _tokenised(name)
@@ -132,7 +132,7 @@ def _tokenised(name: str) -> CorpusError:
 
 def _is_hidden(path: str) -> bool:
     """Return whether a file or one of its folders below the source is hidden."""
-    return any(part.startswith(".") for part in path.split("/"))
+    return any(name.startswith(".") for name in path.split("/"))
 
 
 def _text_files(name: str, files: list[SourceFile]) -> list[SourceFile]:

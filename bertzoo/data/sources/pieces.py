@@ -14,7 +14,7 @@ from typing import Any
 
 from bertzoo.core.errors import CorpusError
 from bertzoo.data.hashes import is_chosen, is_heldout
-from bertzoo.data.settings import MixturePart
+from bertzoo.data.settings import MixtureSource
 from bertzoo.data.sources import embedded
 from bertzoo.data.sources.files import TABLES, SourceFile, find_files
 from bertzoo.data.sources.text import TFDS, json_documents, ranges, table_documents, text_documents
@@ -36,7 +36,7 @@ class Piece:
 
     index: int  # number of the piece in the corpus
     origin: str  # name of the Origin, for messages
-    part: int  # index of the source in the mixture
+    source: int  # index of the source in the mixture
     repetition: int  # number of earlier passes over the source
     left_out: int  # documents that the mixture's weight excluded since the previous piece; 0 in repetitions
     documents: tuple[str, ...]  # texts with one paragraph (or sentence) per line
@@ -51,7 +51,7 @@ class Piece:
 
 
 def takes(document: str, repetition: int, share: float, heldout: float) -> bool:
-    """Return whether the pass over a source after `repetition` others reads a document, based on its hash.
+    """Return whether the pass over a source after `repetition` earlier passes reads a document, based on its hash.
 
     share: share of the documents to read. heldout: share of held-out documents, which only the first pass reads.
     """
@@ -60,25 +60,25 @@ def takes(document: str, repetition: int, share: float, heldout: float) -> bool:
     return share >= 1 or is_chosen(document, share)
 
 
-def check_sources(parts: Sequence[MixturePart]) -> None:
-    """Raise CorpusError if a source of `parts` is missing or empty, or its first document cannot be read."""
-    sources = [origins(part.source, part.text_field) for part in parts]
-    for files in sources:
+def check_sources(sources: Sequence[MixtureSource]) -> None:
+    """Raise CorpusError if one of `sources` is missing or empty, or its first document cannot be read."""
+    origin_lists = [origins(source.source, source.text_field) for source in sources]
+    for files in origin_lists:
         next(files[0].documents(), None)
 
 
-def cut_pieces(parts: Sequence[MixturePart], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
-    """Cut the sources of `parts` into pieces of about `piece_bytes` bytes of text, in a fixed order.
+def cut_pieces(sources: Sequence[MixtureSource], *, heldout: float, piece_bytes: int) -> Iterator[Piece]:
+    """Cut `sources` into pieces of about `piece_bytes` bytes of text, in a fixed order.
 
     A piece never spans two files. Raises CorpusError, naming the file and line, for input that is missing, empty or not
     text.
     """
-    sources = [origins(part.source, part.text_field) for part in parts]
+    origin_lists = [origins(source.source, source.text_field) for source in sources]
     most = max(_FEWEST_DOCUMENTS, piece_bytes // 16)  # every document costs memory, however short
     index = 0
-    for number, part in enumerate(parts):
-        for (repetition, share), origin in itertools.product(enumerate(part.shares), sources[number]):
-            fields: dict[str, Any] = {"origin": origin.name, "part": number, "repetition": repetition}
+    for number, source in enumerate(sources):
+        for (repetition, share), origin in itertools.product(enumerate(source.shares), origin_lists[number]):
+            fields: dict[str, Any] = {"origin": origin.name, "source": number, "repetition": repetition}
             batch: list[str] = []
             size = left_out = 0
             for document in origin.documents():
@@ -100,10 +100,10 @@ def origins(source: str, text_field: str) -> list[Origin]:
 
     Raises CorpusError if a name is empty, names no text, or repeats a file or a data set.
     """
-    names = [part.strip() for part in source.split(",")]
+    names = [name.strip() for name in source.split(",")]
     if not all(names):
         raise CorpusError(
-            f"the source {source!r} holds an empty name. Give paths, directories or globs separated by commas."
+            f"the source {source!r} holds an empty name. Name paths, directories or globs separated by commas."
         )
     by_address: dict[str, Origin] = {}
     for name in names:
@@ -121,8 +121,8 @@ def _named_origins(name: str, text_field: str) -> Iterator[tuple[str, Origin]]:
     elif name.startswith("embedded:"):
         raise CorpusError(f"the source {name!r} is unknown. Use {embedded.SOURCE!r}, the only embedded source.")
     elif name.startswith(TFDS):
-        for part, documents in ranges(name.removeprefix(TFDS), text_field):
-            yield part, Origin(part, documents)
+        for address, documents in ranges(name.removeprefix(TFDS), text_field):
+            yield address, Origin(address, documents)
     else:
         for file in find_files(name):
             yield str(file), Origin(file.name, functools.partial(_file_documents, file, text_field))

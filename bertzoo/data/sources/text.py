@@ -70,18 +70,18 @@ def json_documents(file: SourceFile, text_field: str) -> Iterator[str]:
         yield record_document(text, f"{file} line {number}")
 
 
-def record_document(text: str, place: str) -> str:
+def record_document(text: str, location: str) -> str:
     """Return a record's text, one paragraph per line, or raise CorpusError.
 
-    A text may be too long, or have half a surrogate pair. place: where the record is, for the error.
+    A text may be too long, or have half a surrogate pair. location: the record's file and number, for the error.
     """
     if len(text) > LONGEST:
-        raise CorpusError(f"{place} holds a document of {len(text):,} characters, more than {LONGEST:,}. Split it.")
+        raise CorpusError(f"{location} holds a document of {len(text):,} characters, more than {LONGEST:,}. Split it.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise CorpusError(
-            f"{place} holds half a surrogate pair, which is not text: {error.reason}. Remove this half."
+            f"{location} holds half a surrogate pair, which is not text: {error.reason}. Remove this half."
         ) from error
     document = io.StringIO()
     for paragraph in paragraphs(text):
@@ -190,8 +190,8 @@ def table_documents(file: SourceFile, text_field: str) -> Iterator[str]:
                 table = pyarrow.ipc.open_file(raw) if footer else pyarrow.ipc.open_stream(raw)
                 whole = map(table.get_batch, range(table.num_record_batches)) if footer else table
                 # The file's writer chose the size of its batches.
-                parts = (part.slice(start, _ROWS) for part in whole for start in range(0, len(part), _ROWS))
-                schema, batches = table.schema, parts
+                chunks = (chunk.slice(start, _ROWS) for chunk in whole for start in range(0, len(chunk), _ROWS))
+                schema, batches = table.schema, chunks
             else:
                 table = pyarrow.parquet.ParquetFile(raw, buffer_size=_BUFFER, pre_buffer=False)
                 schema, batches = table.schema_arrow, table.iter_batches(_ROWS, columns=[text_field], use_threads=False)
@@ -216,7 +216,7 @@ def table_documents(file: SourceFile, text_field: str) -> Iterator[str]:
             ) from error
 
 
-# Data sets of TensorFlow Datasets: what their names start with, the split that is read, and examples in one range.
+# Data sets of TensorFlow Datasets: the prefix of their names, the split to read, and the examples of a range.
 TFDS, SPLIT, EXAMPLES = "tfds:", "train", 1 << 17
 # TensorFlow Datasets would look up a namespace (huggingface:glue) on the network, and options may hold URLs.
 _NAME = re.compile(r"\w+(/[\w.-]+)?(:\d[\d.*]*)?")
@@ -239,18 +239,16 @@ def _documents(dataset: str, text_field: str, start: int, stop: int) -> Iterator
     """Yield the texts of the feature `text_field`; raises CorpusError naming an example without text."""
     examples = open_split(dataset)
     for index in range(start, stop):
-        place, example = f"{TFDS}{dataset}[{index}]", examples[index]
-        text = example.get(text_field)
+        name, fields = f"{TFDS}{dataset}[{index}]", examples[index]
+        text = fields.get(text_field)
         if isinstance(text, bytes):
             try:
                 text = text.decode()
             except UnicodeDecodeError as error:
-                raise CorpusError(
-                    f"{place} is not UTF-8 text: {error.reason}. Name another field in text_field."
-                ) from error
+                raise CorpusError(f"{name} is not UTF-8 text: {error.reason}. Use another text_field.") from error
         if not isinstance(text, str):
-            raise CorpusError(f"{place} has no text in {text_field!r}. Set text_field to one of {', '.join(example)}.")
-        yield record_document(text, place)
+            raise CorpusError(f"{name} has no text in {text_field!r}. Set text_field to one of {', '.join(fields)}.")
+        yield record_document(text, name)
 
 
 def open_split(dataset: str) -> Any:

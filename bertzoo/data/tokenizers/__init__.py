@@ -1,1 +1,1 @@
-"""Train, save, load and compare WordPiece and SentencePiece tokenizers."""
+"""Train, save, load and compare WordPiece, SentencePiece and byte BPE tokenizers."""

@@ -31,10 +31,10 @@ class ByteBpe:
 
     kind: Literal["byte_bpe"] = "byte_bpe"
     path: str = ""  # a tokenizer.json; empty: train on the source
-    vocab_size: int = 50368  # entries of a trained vocabulary, or the most entries of a loaded one
+    vocab_size: int = 50368  # size of a trained vocabulary, or largest size of a loaded one
 
     def __post_init__(self) -> None:
-        advice = "The special tokens and the bytes need as many entries. Use a larger vocab_size."
+        advice = "The special tokens and the bytes need as many ids. Use a larger vocab_size."
         check_range(self, "vocab_size", least=len(SPECIALS) + len(_ALPHABET), advice=advice)
 
     @property
@@ -47,7 +47,7 @@ class ByteBpe:
         return ByteBpeTokenizer(self, vocabulary_file(self.path).read_bytes(), self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "ByteBpeTokenizer":
-        """Train a vocabulary on texts; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK], then the bytes."""
+        """Train a vocabulary on texts; its first tokens are [PAD] [UNK] [CLS] [SEP] [MASK], then the bytes."""
         library = tokenizers.Tokenizer(models.BPE())
         library.normalizer = normalizers.NFC()
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -56,7 +56,7 @@ class ByteBpe:
         trainer = trainers.BpeTrainer(
             vocab_size=self.vocab_size, special_tokens=names, initial_alphabet=_ALPHABET, show_progress=False
         )
-        library.train_from_iterator((part for text in texts() for part in cut(text)), trainer)
+        library.train_from_iterator((chunk for text in texts() for chunk in cut(text)), trainer)
         return ByteBpeTokenizer(self, library.to_str(), "trained on the source")
 
 
@@ -81,12 +81,12 @@ class ByteBpeTokenizer(LibraryTokenizer):
                 f"{splitting.get('type')}, not BPE after ByteLevel. Use a tokenizer of byte pairs."
             )
         vocabulary = self.library.get_vocab(with_added_tokens=True)
-        entries = sorted(vocabulary, key=vocabulary.__getitem__)
-        if [vocabulary[entry] for entry in entries] != list(range(len(entries))):
-            raise CorpusError(f"the vocabulary {origin} skips a number of its {len(entries):,}. Use an undamaged copy.")
-        super().__init__(config, entries, b"", origin)
-        self.continuable = np.array([_in_word(entry[-1:]) or entry == _SPACE for entry in entries])
-        names = {field: entries[index] for field, index in vars(self.specials).items()}
+        tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+        if [vocabulary[token] for token in tokens] != list(range(len(tokens))):
+            raise CorpusError(f"the vocabulary {origin} skips a number of its {len(tokens):,}. Use an undamaged copy.")
+        super().__init__(config, tokens, b"", origin)
+        self.continuable = np.array([_in_word(token[-1:]) or token == _SPACE for token in tokens])
+        names = {field: tokens[index] for field, index in vars(self.specials).items()}
         template = processors.TemplateProcessing(
             single=f"{names['cls']} $A {names['sep']}",
             pair=f"{names['cls']} $A {names['sep']} $B {names['sep']}",
@@ -101,46 +101,46 @@ class ByteBpeTokenizer(LibraryTokenizer):
         self._merges = {"".join(pair): pair for pair in map(_pair, table["model"]["merges"])}
 
     @staticmethod
-    def _continues(entry: str) -> bool:
-        return _in_word(entry[:1])
+    def _continues(token: str) -> bool:
+        return _in_word(token[:1])
 
     @property
     def needed(self) -> set[int]:
-        return super().needed | {index for index, entry in enumerate(self._entries) if entry in _ALPHABET}
+        return super().needed | {index for index, token in enumerate(self._tokens) if token in _ALPHABET}
 
     def spelling(self, index: int) -> str:
         text = self.library.decode([index], skip_special_tokens=False)
-        return self._entries[index] if "\ufffd" in text else text
+        return self._tokens[index] if "\ufffd" in text else text
 
     def subset(self, ids: Sequence[int]) -> "ByteBpeTokenizer":
-        table, kept = parse_json(self.contents), {self._entries[index]: new for new, index in enumerate(ids)}
+        table, new_ids = parse_json(self.contents), {self._tokens[index]: new for new, index in enumerate(ids)}
         model = table["model"]
-        model["vocab"] = {entry: kept[entry] for entry in model["vocab"] if entry in kept}
+        model["vocab"] = {token: new_ids[token] for token in model["vocab"] if token in new_ids}
         model["merges"] = [
-            list(pair) for entry, pair in self._merges.items() if entry in kept and {*pair} <= kept.keys()
+            list(pair) for token, pair in self._merges.items() if token in new_ids and {*pair} <= new_ids.keys()
         ]
         table["added_tokens"] = [
-            one | {"id": kept[one["content"]]} for one in table["added_tokens"] if one["content"] in kept
+            added | {"id": new_ids[added["content"]]} for added in table["added_tokens"] if added["content"] in new_ids
         ]
         table["post_processor"] = None
-        return ByteBpeTokenizer(self.config, json.dumps(table), "of the kept entries")
+        return ByteBpeTokenizer(self.config, json.dumps(table), "of the remaining tokens")
 
     def occurring(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
-        """Yield the ids of each text's tokens, and of the entries that were merged to them."""
-        ids = {entry: index for index, entry in enumerate(self._entries)}
-        for tokens in self.encode_batch(texts):
-            entries = [self._entries[index] for index in tokens]
-            for entry in entries:  # the list grows by the two entries of each merge
-                entries += self._merges.get(entry, ())
-            yield np.array([ids[entry] for entry in entries], np.int32)
+        """Yield the ids of each text's tokens, and of the tokens that were merged to them."""
+        ids = {token: index for index, token in enumerate(self._tokens)}
+        for encoded in self.encode_batch(texts):
+            tokens = [self._tokens[index] for index in encoded]
+            for token in tokens:  # the list grows by the two tokens of each merge
+                tokens += self._merges.get(token, ())
+            yield np.array([ids[token] for token in tokens], np.int32)
 
 
 def _in_word(byte: str) -> bool:
-    """Return whether a byte, as entries spell it, is a letter, a digit or a part of a character beyond ASCII."""
+    """Return whether a byte, as tokens spell it, is a letter, a digit or a byte of a character beyond ASCII."""
     return byte.isalnum() if byte.isascii() else not "\u0100" <= byte <= "\u0121"  # the bytes 0 to 32 and 127
 
 
 def _pair(merge: Any) -> tuple[str, str]:
-    """Return the two entries of a merge, which older files write as one text."""
+    """Return the two tokens of a merge, which older files write as one text."""
     first, second = merge.split(" ") if isinstance(merge, str) else merge
     return first, second

@@ -21,8 +21,8 @@ SPECIALS = {
     "sep": ("[SEP]",),
     "mask": ("[MASK]",),
 }
-_LONGEST = 1 << 16  # bytes of a training text; the library drops longer ones without a message
-_PIECE = 1  # field number of sentencepiece_model.proto; the package's pb2 module needs a newer protobuf than ours
+_LONGEST = 1 << 16  # bytes of a training text; the library drops longer texts without a message
+_PIECE = 1  # field number of sentencepiece_model.proto; the package's pb2 module needs a newer protobuf
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # the library marks the beginning of a word with it
 
 
@@ -39,7 +39,7 @@ class SentencePiece:
 
     kind: Literal["sentencepiece"] = "sentencepiece"
     path: str = ""  # a .model file; empty: train on the source
-    vocab_size: int = 30000  # entries of a trained model, or the most entries of a loaded one
+    vocab_size: int = 30000  # pieces of a trained model, or the most pieces of a loaded one
     lowercase: bool = True  # lower-case the text
     strip_accents: bool = True  # remove accents
     algorithm: Literal["unigram", "bpe"] = "unigram"  # kind of model to train
@@ -63,10 +63,10 @@ class SentencePiece:
         try:
             sentencepiece_library().SentencePieceTrainer.train(
                 sentence_iterator=(
-                    part
+                    chunk
                     for text in texts()
                     for line in map(self.normalize, paragraphs(text))
-                    for part in cut(line, _LONGEST // 4)
+                    for chunk in cut(line, _LONGEST // 4)
                 ),
                 model_writer=model,
                 vocab_size=self.vocab_size,
@@ -85,13 +85,13 @@ class SentencePiece:
             )
         except RuntimeError as error:
             raise CorpusError(
-                f"a SentencePiece model of {self.vocab_size:,} entries cannot be trained on the source: {error}. "
-                "Give more text or a smaller vocab_size."
+                f"a SentencePiece model of {self.vocab_size:,} pieces cannot be trained on the source: {error}. "
+                "Use more text or a smaller vocab_size."
             ) from error
         return SentencePieceTokenizer(self, model.getvalue(), "trained on the source")
 
     def normalize(self, text: str) -> str:
-        """Unify quotation marks and, if the options say so, remove case and accents (ALBERT's preprocess_text)."""
+        """Unify quotation marks and, if the options are set, remove case and accents (ALBERT's preprocess_text)."""
         text = text.replace("``", '"').replace("''", '"')
         if self.strip_accents:
             text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
@@ -125,19 +125,19 @@ class SentencePieceTokenizer(Tokenizer):
         self._apart = {i: self._cut(piece) for i, piece in enumerate(pieces) if ends_in_number_and_comma(piece)}
 
     @staticmethod
-    def _continues(entry: str) -> bool:
-        return entry[:1].isalnum()
+    def _continues(token: str) -> bool:
+        return token[:1].isalnum()
 
     @functools.cached_property
     def _joined(self) -> np.ndarray:
-        """Whether each entry begins and ends within a word, (2,V): with a letter, mark or digit, not Chinese."""
+        """Whether each piece begins and ends within a word, (2,V): with a letter, mark or digit, not Chinese."""
 
         def inside(character: str) -> bool:
             letter = character.isalnum() or unicodedata.category(character or " ").startswith("M")
             return letter and re.match(WORD, character) is not None
 
-        ends = [inside(entry[-1:]) or entry == _SPACE for entry in self._entries]
-        return np.array([[inside(entry[:1]) for entry in self._entries], ends])
+        ends = [inside(token[-1:]) or token == _SPACE for token in self._tokens]
+        return np.array([[inside(token[:1]) for token in self._tokens], ends])
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
         starts = ~self._joined[0, ids]
@@ -150,12 +150,12 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = [raw for number, _, raw in fields if number == _PIECE]
         rest = [raw for number, _, raw in fields if number != _PIECE]
         model = b"".join([*(pieces[index] for index in ids), *rest])
-        return SentencePieceTokenizer(self.config, model, "of the kept entries")
+        return SentencePieceTokenizer(self.config, model, "of the remaining pieces")
 
     def occurring(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
         for text in texts:
             ids = self._processor.encode(self.config.normalize(text))
-            yield np.array([*ids, *(part for index in ids for part in self._apart.get(index, ()))], np.int32)
+            yield np.array([*ids, *(new for index in ids for new in self._apart.get(index, ()))], np.int32)
 
     def _encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         encoded = self._processor.encode([self.config.normalize(text) for text in texts], num_threads=1)
@@ -184,10 +184,10 @@ class SentencePieceTokenizer(Tokenizer):
         offsets: list[tuple[int, int]] = []
         for piece in pieces:
             start, end = np.searchsorted(characters, (piece.begin, piece.end)).tolist()
-            parts = self._apart.get(piece.id, (piece.id,))
-            for place, part in enumerate(parts):
-                rest = sum(len(self._entries[later].lstrip(_SPACE)) for later in parts[place + 1 :])
-                ids.append(part)
+            replacements = self._apart.get(piece.id, (piece.id,))
+            for position, index in enumerate(replacements, 1):
+                rest = sum(len(self._tokens[later].lstrip(_SPACE)) for later in replacements[position:])
+                ids.append(index)
                 offsets.append((starts[start], max(starts[start], ends[end - rest])))
                 start = end - rest
         return np.array(ids, np.int32), np.array(offsets, np.int32).reshape(-1, 2)
@@ -196,17 +196,17 @@ class SentencePieceTokenizer(Tokenizer):
         """Replace the id of a piece such as "19," by the ids of "19" and of ",", as ALBERT's encode_pieces does."""
         if self._apart.keys().isdisjoint(ids):
             return ids
-        return [part for index in ids for part in self._apart.get(index, (index,))]
+        return [new for index in ids for new in self._apart.get(index, (index,))]
 
     def _cut(self, piece: str) -> list[int]:
         """Return the ids that replace a piece such as "▁19,": the ids of the number, then of the comma."""
         pieces = self._processor.encode(piece[:-1].replace(_SPACE, ""), out_type=str)
         if not piece.startswith(_SPACE):  # the library adds a _SPACE to every text
             pieces[0] = pieces[0].removeprefix(_SPACE)
-        return [self._processor.piece_to_id(part) for part in (*pieces, ",") if part]
+        return [self._processor.piece_to_id(text) for text in (*pieces, ",") if text]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return "".join(self._entries[int(index)] for index in ids).replace(_SPACE, " ").strip()
+        return "".join(self._tokens[int(index)] for index in ids).replace(_SPACE, " ").strip()
 
 
 def ends_in_number_and_comma(piece: str) -> bool:
@@ -216,27 +216,27 @@ def ends_in_number_and_comma(piece: str) -> bool:
 
 def message_fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
     """Yield number, value (an integer or bytes) and serialised form of each field of a protocol buffer."""
-    place = 0
+    offset = 0
 
     def varint() -> int:
-        nonlocal place
+        nonlocal offset
         value = shift = 0
         while True:
-            byte = message[place]
-            place += 1
+            byte = message[offset]
+            offset += 1
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
                 return value
 
-    while place < len(message):
-        start = place
+    while offset < len(message):
+        start = offset
         key = varint()
         number, wire = key >> 3, key & 7
         if wire == 0:
             value: int | bytes = varint()
         else:
             size = {1: 8, 5: 4}.get(wire) or varint()
-            value = message[place : place + size]
-            place += size
-        yield number, value, message[start:place]
+            value = message[offset : offset + size]
+            offset += size
+        yield number, value, message[start:offset]

@@ -70,7 +70,7 @@ def label(tokenizer: Tokenizer) -> str:
 
 
 def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
-    """Return a phrase that says how two configs differ in kind or normalisation, or None if they agree."""
+    """Return a phrase on how two configs differ in kind or normalisation, or None if they agree."""
     if ours.kind != theirs.kind:
         return f"kind is {theirs.kind} there and {ours.kind} here"
     pairs = zip(ours.normalization.items(), theirs.normalization.values(), strict=True)
@@ -78,15 +78,15 @@ def unlike(ours: TokenizerConfig, theirs: TokenizerConfig) -> str | None:
 
 
 def difference(ours: Tokenizer, theirs: Tokenizer) -> str | None:
-    """Return a phrase that says how two tokenizers differ, or None if they give every text the same ids."""
+    """Return a phrase on how two tokenizers differ, or None if they give every text the same ids."""
     if (different := unlike(ours.config, theirs.config)) is not None:
         return different
     here, there = ([t.token(i) for i in range(t.vocab_size)] for t in (ours, theirs))
     if len(here) != len(there):
-        return f"it has {len(there):,} entries there and {len(here):,} here"
+        return f"it has {len(there):,} tokens there and {len(here):,} here"
     for index, (mine, other) in enumerate(zip(here, there, strict=True)):
         if mine != other:
-            return f"entry {index} is {other!r} there and {mine!r} here"
+            return f"token {index} is {other!r} there and {mine!r} here"
     return None if ours.contents == theirs.contents else "the pieces have other scores there than here"
 
 

@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 UNKNOWN_WARNING, UNKNOWN_ERROR = 0.01, 0.2  # shares of [UNK] above which check_unknown warns and raises
 TRAIN_BYTES = 64 << 20  # bytes of text, from the source's start, that train a vocabulary
-_LARGEST_FILE = 64 << 20  # bytes of a vocabulary; those of 250,000 entries have 5 MB
+_LARGEST_FILE = 64 << 20  # bytes of a vocabulary; those of 250,000 tokens have 5 MB
 LONGEST_SENTENCE = 1 << 16  # characters; longer ones have no sentence breaks and are cut at white space
 # A character that is not white space, punctuation, Chinese or Japanese.
 WORD = "[^\\s!-/:-@[-`{-~\u2000-\u206f\u2e80-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff]"
@@ -36,49 +36,49 @@ class Specials:
 
 
 class Tokenizer(ABC):
-    """A trained or loaded tokenizer over a list of entries, where an entry's id is its index.
+    """A trained or loaded tokenizer over a list of tokens, where a token's id is its index.
 
-    config: the WordPiece, SentencePiece or ByteBpe config; its vocab_size is the largest number of entries.
+    config: the WordPiece, SentencePiece or ByteBpe config; its vocab_size is the largest number of tokens.
     contents: the bytes of the vocabulary file.
-    continuation: (V,) bool, True if an entry continues the word before it; continuable: (V,) bool, False if the entry
-    after it begins a word all the same.
+    continuation: (V,) bool, whether a token continues the word before it.
+    continuable: (V,) bool, False if the token after it always begins a word.
     """
 
     file: ClassVar[str]  # name of the vocabulary file
     spellings: ClassVar[Mapping[str, Sequence[str]]]  # possible spellings of each field of Specials
-    mark: ClassVar[str]  # prefix of the entries that begin a word or, in WordPiece, of those that continue one
+    mark: ClassVar[str]  # prefix of the tokens that begin a word or, in WordPiece, of those that continue one
     mask_takes_space: ClassVar[bool] = False  # whether a word's token holds the space before it, and so does [MASK]
 
-    def __init__(self, config: Any, entries: list[str], contents: bytes, origin: str):
+    def __init__(self, config: Any, tokens: list[str], contents: bytes, origin: str):
         """Raise CorpusError naming `origin` if the vocabulary is too large for the config or lacks a special token."""
-        check_size(len(entries), config.vocab_size, origin)
-        self.config, self.contents, self._entries = config, contents, entries
-        self.continuation = np.array([self._continues(entry) for entry in entries])
-        self.continuable = np.ones(len(entries), bool)
-        ids = {entry: index for index, entry in enumerate(entries)}
+        check_size(len(tokens), config.vocab_size, origin)
+        self.config, self.contents, self._tokens = config, contents, tokens
+        self.continuation = np.array([self._continues(token) for token in tokens])
+        self.continuable = np.ones(len(tokens), bool)
+        ids = {token: index for index, token in enumerate(tokens)}
         spellings = {field: [name for name in names if name in ids] for field, names in self.spellings.items()}
         if missing := [self.spellings[field][0] for field, names in spellings.items() if not names]:
             raise CorpusError(
-                f"the vocabulary {origin} has no {', '.join(missing)}. Add these entries or train a new vocabulary."
+                f"the vocabulary {origin} has no {', '.join(missing)}. Add these tokens or train a new vocabulary."
             )
         self.specials = Specials(**{field: ids[names[0]] for field, names in spellings.items()})
 
     @property
     def vocab_size(self) -> int:
-        """The number of entries, special tokens included."""
-        return len(self._entries)
+        """The number of tokens, special tokens included."""
+        return len(self._tokens)
 
     def token(self, index: int) -> str:
-        """Return the entry with the id `index`, as the vocabulary spells it."""
-        return self._entries[index]
+        """Return the token with the id `index`, as the vocabulary spells it."""
+        return self._tokens[index]
 
     def spelling(self, index: int) -> str:
-        """Return the entry with the id `index` as people read it."""
-        return self._entries[index]
+        """Return the token with the id `index` as people read it."""
+        return self._tokens[index]
 
     @property
     def needed(self) -> set[int]:
-        """The ids of the entries without which some text has no tokens."""
+        """The ids of the tokens without which some text cannot be encoded."""
         return {*asdict(self.specials).values()}
 
     def unknown_share(self, texts: Sequence[str]) -> float:
@@ -100,12 +100,12 @@ class Tokenizer(ABC):
             raise UserError(f"texts is a single text that begins with {texts[:40]!r}. Give a list of texts.")
         if not specials:
             return [ids for batch in _batches(texts) for ids in self._encode(batch)]
-        ids = {self._entries[index]: [index] for index in asdict(self.specials).values()}
+        ids = {self._tokens[index]: [index] for index in asdict(self.specials).values()}
         names = re.compile(f"({'|'.join(map(re.escape, ids))})")
-        parts = [names.split(text) for text in texts]
-        pieces = iter(self._encode([part for split in parts for part in split if part not in ids]))
+        splits = [names.split(text) for text in texts]
+        pieces = iter(self._encode([span for split in splits for span in split if span not in ids]))
         return [
-            np.concatenate([ids[p] if p in ids else next(pieces) for p in split]).astype(np.int32) for split in parts
+            np.concatenate([ids[s] if s in ids else next(pieces) for s in split]).astype(np.int32) for split in splits
         ]
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Tokenizer(ABC):
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return each text's ids, and the start and end of each token in the text as character offsets (n,2) int32."""
-        return [found for batch in _batches(texts) for found in self._encode_offsets(batch)]
+        return [pair for batch in _batches(texts) for pair in self._encode_offsets(batch)]
 
     @abstractmethod
     def _encode_offsets(self, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -137,20 +137,20 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def subset(self, ids: Sequence[int]) -> "Tokenizer":
-        """Return a tokenizer of the entries `ids` alone, in this order; raises CorpusError without a special token."""
+        """Return a tokenizer of the tokens `ids` alone, in this order; raises CorpusError without a special token."""
 
     def occurring(self, texts: Sequence[str]) -> Iterable[np.ndarray]:
         """Yield the ids (n,) that tokenising each text chooses, replaced ones (ALBERT's "19,") included."""
         return self.encode_batch(texts)
 
     def plain(self, index: int) -> str:
-        """Return the entry with the id `index` without the mark of a word's beginning or continuation."""
-        return self._entries[index].removeprefix(self.mark)
+        """Return the token with the id `index` without the mark of a word's beginning or continuation."""
+        return self._tokens[index].removeprefix(self.mark)
 
     @staticmethod
     @abstractmethod
-    def _continues(entry: str) -> bool:
-        """Return whether an entry continues the word before it."""
+    def _continues(token: str) -> bool:
+        """Return whether a token continues the word before it."""
 
 
 class LibraryTokenizer(Tokenizer):
@@ -174,7 +174,7 @@ class LibraryTokenizer(Tokenizer):
 
 
 def cut(text: str, longest: int = LONGEST_SENTENCE) -> Iterator[str]:
-    """Cut a text into parts of at most `longest` characters, at white space or, without any, inside a word."""
+    """Cut a text into chunks of at most `longest` characters, at white space or, without any, inside a word."""
     start = 0
     while len(text) - start > longest:
         space = max(text.rfind(mark, start + 1, start + longest) for mark in " \n")
@@ -203,15 +203,15 @@ def _batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield texts[start:]
 
 
-def describe_unknown(share: float, place: str) -> str:
-    """Return a sentence that reports the share of [UNK] among the tokens of `place`."""
-    return f"{share:.1%} of the tokens of {place} are [UNK], because the vocabulary has no entries for these words"
+def describe_unknown(share: float, source: str) -> str:
+    """Return a sentence that reports the share of [UNK] among the tokens of `source`."""
+    return f"{share:.1%} of the tokens of {source} are [UNK], because the vocabulary has no tokens for these words"
 
 
-def check_unknown(share: float, place: str, inherited: bool = False) -> None:
+def check_unknown(share: float, source: str, inherited: bool = False) -> None:
     """Warn if the share (0 to 1) of [UNK] among a text's tokens exceeds 1 %; raise CorpusError above 20 %.
 
-    place: noun phrase for the text in messages. inherited: the vocabulary belongs to a model that this run starts from.
+    source: noun phrase for the text in messages. inherited: whether the vocabulary is that of the run's initial model.
     """
     if share > UNKNOWN_ERROR:
         mend = (
@@ -220,16 +220,16 @@ def check_unknown(share: float, place: str, inherited: bool = False) -> None:
             else "Set data.tokenizer.path to a vocabulary of the text's language, or leave it empty to train one on "
             "the text."
         )
-        raise CorpusError(f"{describe_unknown(share, place)} (limit: {UNKNOWN_ERROR:.0%}). {mend}")
+        raise CorpusError(f"{describe_unknown(share, source)} (limit: {UNKNOWN_ERROR:.0%}). {mend}")
     if share > UNKNOWN_WARNING:
-        _LOG.warning(describe_unknown(share, place))
+        _LOG.warning(describe_unknown(share, source))
 
 
 def check_size(size: int, limit: int, origin: str) -> None:
-    """Raise CorpusError if a vocabulary has more entries than `limit`, the config's vocab_size."""
+    """Raise CorpusError if a vocabulary has more tokens than `limit`, the config's vocab_size."""
     if size > limit:
         raise CorpusError(
-            f"the vocabulary {origin} has {size:,} entries, more than vocab_size = {limit:,}. Set vocab_size = {size}."
+            f"the vocabulary {origin} has {size:,} tokens, more than vocab_size = {limit:,}. Set vocab_size = {size}."
         )
 
 

@@ -15,7 +15,7 @@ from bertzoo.data.tokenizers.vocabulary import WORD, LibraryTokenizer, cut, voca
 
 SPECIALS = {"pad": ("[PAD]",), "unk": ("[UNK]",), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]",)}
 LONGEST_WORD = 100  # characters; longer words become [UNK]
-# A word that is not learnt from, because the time of training grows with the square of its length.
+# A word that training skips, because the time of training grows with the square of its length.
 _LONG = re.compile(rf"(?<!{WORD}){WORD}{{{10 * LONGEST_WORD},}}")
 
 
@@ -25,7 +25,7 @@ class WordPiece:
 
     kind: Literal["wordpiece"] = "wordpiece"
     path: str = ""  # a vocab.txt; empty: train on the source
-    vocab_size: int = 30522  # entries of a trained vocabulary, or the most entries of a loaded one
+    vocab_size: int = 30522  # size of a trained vocabulary, or largest size of a loaded one
     lowercase: bool = True  # lower-case the text
     strip_accents: bool | None = None  # remove accents; "none": the value of lowercase
     split_cjk: bool = True  # make each Chinese character a word
@@ -43,17 +43,17 @@ class WordPiece:
     def load(self) -> "WordPieceTokenizer":
         """Read the vocabulary at `path`; raises CorpusError if it is missing or damaged."""
         try:
-            entries = vocabulary_file(self.path).read_bytes().decode().rstrip("\n").split("\n")
+            tokens = vocabulary_file(self.path).read_bytes().decode().rstrip("\n").split("\n")
         except UnicodeDecodeError as error:
             raise CorpusError(
                 f"the vocabulary {self.path} is not UTF-8 text: {error.reason}. Convert it to UTF-8."
             ) from error
-        if entries[0].endswith("\r"):  # a file of Windows
-            entries = [entry.removesuffix("\r") for entry in entries]
-        return WordPieceTokenizer(self, entries, self.path)
+        if tokens[0].endswith("\r"):  # a file of Windows
+            tokens = [token.removesuffix("\r") for token in tokens]
+        return WordPieceTokenizer(self, tokens, self.path)
 
     def train(self, texts: Callable[[], Iterator[str]]) -> "WordPieceTokenizer":
-        """Train a vocabulary on texts, deterministically; its first entries are [PAD] [UNK] [CLS] [SEP] [MASK].
+        """Train a vocabulary on texts, deterministically; its first tokens are [PAD] [UNK] [CLS] [SEP] [MASK].
 
         The library orders the characters inside words by a hash table, which decides between candidates of equal count.
         So a first pass collects these characters, and a second pass trains with a fixed order of them.
@@ -67,37 +67,37 @@ class WordPiece:
     def _learn(self, texts: Iterator[str], first: list[str], size: int) -> list[str]:
         learner = _library(self, models.WordPiece(unk_token="[UNK]"))
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
-        learner.train_from_iterator((part for text in texts for part in cut(_LONG.sub(" ", text))), trainer)
+        learner.train_from_iterator((chunk for text in texts for chunk in cut(_LONG.sub(" ", text))), trainer)
         vocabulary = learner.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 class WordPieceTokenizer(LibraryTokenizer):
-    """Tokenizer of a list of entries; raises CorpusError for an entry that repeats or that no vocab.txt can hold."""
+    """Tokenizer of a list of tokens; raises CorpusError for a token that repeats or that no vocab.txt can hold."""
 
     file, spellings, mark = "vocab.txt", SPECIALS, "##"
 
-    def __init__(self, config: WordPiece, entries: list[str], origin: str):
-        ids = {entry: index for index, entry in enumerate(entries)}
-        if len(ids) != len(entries):
-            twice = next(entry for index, entry in enumerate(entries) if ids[entry] != index)
+    def __init__(self, config: WordPiece, tokens: list[str], origin: str):
+        ids = {token: index for index, token in enumerate(tokens)}
+        if len(ids) != len(tokens):
+            twice = next(token for index, token in enumerate(tokens) if ids[token] != index)
             raise CorpusError(f"the vocabulary {origin} holds {twice!r} more than once. Remove one of the lines.")
-        if (wrong := next((entry for entry in entries if not {*"\0\r\n"}.isdisjoint(entry)), None)) is not None:
+        if (wrong := next((token for token in tokens if not {*"\0\r\n"}.isdisjoint(token)), None)) is not None:
             raise CorpusError(
-                f"the vocabulary {origin} has the entry {wrong!r} (number {ids[wrong]}), with a NUL byte or a line "
+                f"the vocabulary {origin} has the token {wrong!r} (number {ids[wrong]}), with a NUL byte or a line "
                 "break. Use an undamaged copy."
             )
-        super().__init__(config, entries, ("\n".join(entries) + "\n").encode(), origin)
+        super().__init__(config, tokens, ("\n".join(tokens) + "\n").encode(), origin)
         model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
         self.library = _library(config, model)
         self.library.decoder = decoders.WordPiece()
 
     @staticmethod
-    def _continues(entry: str) -> bool:
-        return entry.startswith(WordPieceTokenizer.mark)
+    def _continues(token: str) -> bool:
+        return token.startswith(WordPieceTokenizer.mark)
 
     def subset(self, ids: Sequence[int]) -> "WordPieceTokenizer":
-        return WordPieceTokenizer(self.config, [self._entries[index] for index in ids], "of the kept entries")
+        return WordPieceTokenizer(self.config, [self._tokens[index] for index in ids], "of the remaining tokens")
 
 
 def _library(config: WordPiece, model: models.WordPiece) -> tokenizers.Tokenizer:
