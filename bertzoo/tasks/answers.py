@@ -30,7 +30,7 @@ class Decoding:
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        check_range(self, "candidates", "longest", least=1, advice="Use 1 or more, so that an answer is left.")
+        check_range(self, "candidates", "longest", least=1, advice="Use 1 or more, so that an answer remains.")
         check_range(self, "threshold", advice="Use a number such as 0.")
 
 
@@ -67,7 +67,7 @@ class Answered(NamedTuple):
     candidates: list[Candidate]
 
     @property
-    def given(self) -> Candidate | None:
+    def selected(self) -> Candidate | None:
         """The candidate whose text is the answer, or None."""
         return next((candidate for candidate in self.candidates if candidate.text == self.text), None)
 
@@ -105,13 +105,13 @@ def decode(windows: Windows, outputs: Sequence[Output], decoding: Decoding) -> l
     for row, (window, output) in enumerate(zip(windows.windows, outputs, strict=True)):
         if not all(np.all(np.isfinite(array)) for array in output.values()):
             raise UserError(
-                f"the model's output for {windows.questions[window.question].place} is not finite. Use a checkpoint "
+                f"the model's output for {windows.questions[window.question].location} is not finite. Use a checkpoint "
                 "from before training diverged."
             )
         by_question[window.question].append(_possible(row, window, output, decoding))
     return [
-        _answer(question.key, several, windows, decoding)
-        for question, several in zip(windows.questions, by_question, strict=True)
+        _answer(question.key, pairs, windows, decoding)
+        for question, pairs in zip(windows.questions, by_question, strict=True)
     ]
 
 
@@ -142,38 +142,38 @@ def _possible(row: int, window: Window, output: Output, decoding: Decoding) -> P
     return Pairs(row, starts, ends, first_scores, last_scores, null, null_pair)
 
 
-def _answer(key: str, several: list[Pairs], windows: Windows, decoding: Decoding) -> Answered:
-    ranked = _ranked(several, windows, decoding)
+def _answer(key: str, by_window: list[Pairs], windows: Windows, decoding: Decoding) -> Answered:
+    ranked = _ranked(by_window, windows, decoding)
     best = next((candidate for candidate in ranked if candidate.text), None)
     text = best.text if best else ""
     if not decoding.nulls:
         return Answered(key, text, text, None, ranked)
     odds = NEVER
-    if best and (null := _null(several)).null_pair is None:
+    if best and (null := _null(by_window)).null_pair is None:
         odds = null.null
     elif best:
         odds = null.null - best.start - best.end
     return Answered(key, "" if odds > decoding.threshold else text, text, odds, ranked)
 
 
-def _null(several: list[Pairs]) -> Pairs:
+def _null(by_window: list[Pairs]) -> Pairs:
     """Return the Pairs of the window whose score of "no answer" is lowest; of equal windows, the first."""
-    return min(several, key=lambda pairs: pairs.null)
+    return min(by_window, key=lambda pairs: pairs.null)
 
 
-def _ranked(several: list[Pairs], windows: Windows, decoding: Decoding) -> list[Candidate]:
+def _ranked(by_window: list[Pairs], windows: Windows, decoding: Decoding) -> list[Candidate]:
     """Return a question's best candidates with distinct texts, best first, from the Pairs of its windows.
 
     With `decoding.nulls` and without a joint head, "no answer" (an empty text) is always among them.
     """
-    if not several:
+    if not by_window:
         return []
     ranked: dict[str, tuple[float, float, int | None]] = {}
     rows, *columns = (
         np.concatenate(column)
-        for column in zip(*([np.full(len(p.starts), p.row), *p[1:5]] for p in several), strict=True)
+        for column in zip(*([np.full(len(p.starts), p.row), *p[1:5]] for p in by_window), strict=True)
     )
-    pair = _null(several).null_pair if decoding.nulls else None
+    pair = _null(by_window).null_pair if decoding.nulls else None
     if pair is not None:  # "no answer" comes last, so that an answer of equal score ranks above it
         rows = np.append(rows, -1)
         columns = [np.append(column, value) for column, value in zip(columns, (0, 0, *pair), strict=True)]
@@ -181,10 +181,10 @@ def _ranked(several: list[Pairs], windows: Windows, decoding: Decoding) -> list[
     for index in np.argsort(-(start_scores + end_scores), kind="stable").tolist():
         if len(ranked) == decoding.candidates:
             break
-        row, place = int(rows[index]), (int(starts[index]), int(ends[index]))
-        text = windows.text(row, *place) if row >= 0 else ""
+        row, span = int(rows[index]), (int(starts[index]), int(ends[index]))
+        text = windows.text(row, *span) if row >= 0 else ""
         if text or row < 0:  # the text is empty if the tokens cover no characters
-            at = windows.characters(row, *place)[0] if text else None
+            at = windows.characters(row, *span)[0] if text else None
             ranked.setdefault(text, (float(start_scores[index]), float(end_scores[index]), at))
     if pair is not None:
         ranked.setdefault("", (*pair, None))

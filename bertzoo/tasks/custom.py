@@ -41,7 +41,7 @@ _FOREIGN = {
 
 @dataclass(frozen=True, kw_only=True)
 class HeadColumns:
-    """An item of the config list [[own.heads]]: one of several heads of a model, and the columns of its labels."""
+    """An item of the config list [[own.heads]]: one of a model's heads, and the columns of its labels."""
 
     name: str  # name of the head in outputs and scores
     weight: float = 1.0  # weight of its loss
@@ -58,9 +58,9 @@ class HeadColumns:
         check_range(self, "weight", above=0, advice="Use 1, or remove the head.")
         self.apply(CustomFiles())
 
-    def apply(self, own: "CustomFiles") -> "CustomFiles":
-        """Return `own` with the columns of this head alone; raises ConfigError if they contradict its kind."""
-        return replace(own, heads=(), **{name: getattr(self, name) for name in _HEAD_FIELDS})
+    def apply(self, files: "CustomFiles") -> "CustomFiles":
+        """Return `files` with the columns of this head alone; raises ConfigError if they contradict its kind."""
+        return replace(files, heads=(), **{name: getattr(self, name) for name in _HEAD_FIELDS})
 
 
 _HEAD_FIELDS = tuple(field.name for field in dataclasses.fields(HeadColumns) if field.name not in ("name", "weight"))
@@ -134,8 +134,8 @@ class CustomFiles:
                 f"labels = {list(self.labels)} are not two or more different labels. Name at least two, each once."
             )
         if unknown := [name for name in self.metrics if name not in METRICS[self.kind]]:
-            known = ", ".join(METRICS[self.kind])
-            raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}. Use {known}.")
+            available = ", ".join(METRICS[self.kind])
+            raise ConfigError(f"metrics = {unknown} do not apply to kind = {self.kind!r}. Use {available}.")
 
     def _check_heads(self) -> None:
         if len(self.heads) == 1:
@@ -161,9 +161,7 @@ class CustomFiles:
                 "the columns. Set separator, or remove label."
             )
         if twice := {self.text_a, self.text_b} & {*self.labels}:
-            raise ConfigError(
-                f"the column {min(twice)!r} is both in labels and in text_a or text_b. Name different columns."
-            )
+            raise ConfigError(f"the column {min(twice)!r} is both in labels and in text_a or text_b. Name another.")
 
     @property
     def _targets(self) -> tuple[str, ...]:
@@ -223,23 +221,23 @@ class CustomFiles:
         root, suffixes, files = _folder(directory), _USUAL[: None if self.header else 2], {}
         for split, stems in _SPLITS.items():
             names = [f"{stem}{suffix}" for stem in stems for suffix in suffixes]
-            found = [name for name in names if (root / name).is_file()]
-            if len(found) > 1:
+            present = [name for name in names if (root / name).is_file()]
+            if len(present) > 1:
                 raise UserError(
-                    f"{directory} holds both {found[0]} and {found[1]}, so the file of the split {split} is ambiguous. "
+                    f"{directory} holds {present[0]} and {present[1]}, so the file of the split {split} is ambiguous. "
                     "Remove one, or name every file: --own.train=FILE --own.dev=FILE."
                 )
-            files[split] = "".join(found)
+            files[split] = "".join(present)
         return replace(self, **files)
 
     def open(self, split: str, directory: Path | str) -> DataTable:
         """Return the table in the file of `split`, a field's name; raises UserError if the split has no file."""
         if not (name := getattr(self, split, "")):
-            known = ", ".join(s for s in _SPLITS if getattr(self, s))
+            splits = ", ".join(s for s in _SPLITS if getattr(self, s))
             raise UserError(
-                f"there is no file for the split {split}{f', only for {known}' if known else ''}. Name a "
+                f"there is no file for the split {split}{f', only for {splits}' if splits else ''}. Name a "
                 f"file with {'--input' if split == 'test' else f'--own.{split}'}=FILE"
-                f"{'.' if known else f', or a --data_dir that holds {split}.csv.'}"
+                f"{'.' if splits else f', or a --data_dir that holds {split}.csv.'}"
             )
         return readers.read_table(_folder(directory) / name, header=self.header)
 
@@ -248,15 +246,15 @@ class CustomFiles:
         table = self.open("train", directory)
         if self.kind == "entities":
             rows = table.valid_rows([self.text_a, self.spans])
-            if not (found := {span.label for place, row in rows for span in self._spans(row, place)[1]}):
+            if not (labels := {span.label for location, row in rows for span in self._spans(row, location)[1]}):
                 raise UserError(f"{table.name} holds no entity in the column {self.spans!r}. Add some.")
-            return tuple(sorted(found))
+            return tuple(sorted(labels))
         if names := table.names.get(self.label):
             return names
         labels = {
-            fields.label_name(label, place, self.label)
-            for place, (cell,) in table.valid_rows([self.label])
-            for label in self._items(cell, place)
+            fields.label_name(label, location, self.label)
+            for location, (cell,) in table.valid_rows([self.label])
+            for label in self._items(cell, location)
         }
         if not labels:
             raise UserError(f"{table.name} holds no example with a label in the column {self.label!r}. Add rows.")
@@ -273,24 +271,24 @@ class CustomFiles:
 
         return tuple(sorted(labels, key=order))
 
-    def _items(self, cell: Any, place: str) -> list[Any]:
+    def _items(self, cell: Any, location: str) -> list[Any]:
         """Return the labels in a cell: any number (multi_label), one label per word (tokens), or a single label."""
         if self.kind == "tokens":
-            return fields.listed(cell, place, self.label)
-        return fields.separated(cell, self.separator, place, self.label) if self.separator else [cell]
+            return fields.listed(cell, location, self.label)
+        return fields.separated(cell, self.separator, location, self.label) if self.separator else [cell]
 
-    def _spans(self, row: Sequence[Any], place: str) -> tuple[str, tuple[Entity, ...]]:
+    def _spans(self, row: Sequence[Any], location: str) -> tuple[str, tuple[Entity, ...]]:
         """Return the text in a row, and its entities. row: the text and its spans, or words and their tags (CoNLL)."""
         if not isinstance(row[0], list):
-            text = fields.nonblank(row[0], place, self.text_a)
-            return text, entities.read_spans(row[1], text, place, self.spans)
+            text = fields.nonblank(row[0], location, self.text_a)
+            return text, entities.read_spans(row[1], text, location, self.spans)
         words, tags = (
-            [fields.nonblank(cell, place, name) for cell in fields.listed(cells, place, name)]
+            [fields.nonblank(cell, location, name) for cell in fields.listed(cells, location, name)]
             for cells, name in zip(row, (self.text_a, self.spans), strict=True)
         )
         if len(tags) != len(words):
-            raise UserError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
-        return entities.join_words(words, tags, place)
+            raise UserError(f"{location} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
+        return entities.join_words(words, tags, location)
 
     def read(self, split: str, directory: Path | str, labels: Sequence[str] = ()) -> SplitExamples:
         """Return a split's examples; raises UserError naming a row. labels: as in Task."""
@@ -302,14 +300,14 @@ class CustomFiles:
         if not (optional or vectors) or not {*table.columns}.isdisjoint(self._targets):
             columns += self._targets
         names = table.names.get(self.label, ())
-        index = {label: place for place, label in enumerate(labels)}
-        known = dict.fromkeys(entities.labels_of(labels), 0)
+        index = {label: i for i, label in enumerate(labels)}
+        entity_labels = dict.fromkeys(entities.labels_of(labels), 0)
         # -1 stands for no label in Hugging Face's test splits, unless it is itself a label or a number among others.
         hides = bool(names) or self.kind == "multi_label" or (self.kind == "classification" and "-1" not in labels)
         if optional and self.kind == "regression":
             hides = all(_minus_one(row[-1]) for _, row in table.valid_rows(columns) if row[-1] not in (None, ""))
         examples = []
-        for nth, (place, row) in enumerate(table.valid_rows(columns)):
+        for number, (location, row) in enumerate(table.valid_rows(columns)):
             targets = row[texts:]
             # With a separator, an empty cell is a list of no label.
             empty = all(
@@ -317,41 +315,42 @@ class CustomFiles:
             )
             missing = not targets or (optional and not vectors and empty)
 
-            def to_index(cell: Any, place: str = place) -> int:
-                return fields.label_index(fields.label_name(cell, place, self.label, names), index, place, self.label)
+            def to_index(cell: Any, location: str = location) -> int:
+                name = fields.label_name(cell, location, self.label, names)
+                return fields.label_index(name, index, location, self.label)
 
             if self.kind == "entities":
                 untagged = ["O"] * len(row[0]) if isinstance(row[0], list) else []
-                text, spans = self._spans([row[0], untagged if missing else row[-1]], place)
+                text, spans = self._spans([row[0], untagged if missing else row[-1]], location)
                 for span in spans:
-                    fields.label_index(span.label, known, span.place, self.spans)
-                examples.append(Example(str(nth), text, None, None if missing else spans))
+                    fields.label_index(span.label, entity_labels, span.location, self.spans)
+                examples.append(Example(str(number), text, None, None if missing else spans))
                 continue
             if self.kind == "tokens":
-                cells = fields.listed(row[0], place, self.text_a)
-                words = tuple(fields.nonblank(word, place, self.text_a) for word in cells)
-                tags = None if missing else tuple(map(to_index, self._items(targets[0], place)))
+                cells = fields.listed(row[0], location, self.text_a)
+                words = tuple(fields.nonblank(word, location, self.text_a) for word in cells)
+                tags = None if missing else tuple(map(to_index, self._items(targets[0], location)))
                 if tags is not None and len(tags) != len(words):
                     raise UserError(
-                        f"{place} has {len(words)} words in {self.text_a!r}, but {len(tags)} labels in "
+                        f"{location} has {len(words)} words in {self.text_a!r}, but {len(tags)} labels in "
                         f"{self.label!r}. Give one label for each word."
                     )
-                examples.append(Example(str(nth), " ".join(words), None, tags, words))
+                examples.append(Example(str(number), " ".join(words), None, tags, words))
                 continue
-            first, *others = (fields.nonblank(row[i], place, columns[i]) for i in range(texts))
+            first, *rest = (fields.nonblank(row[i], location, columns[i]) for i in range(texts))
             if missing:
                 label = None
             elif self.kind in ("regression", "texts"):
-                label = fields.number(targets[0], place, self.label)
+                label = fields.number(targets[0], location, self.label)
             elif self.separator:
-                true = {labels[to_index(item)] for item in self._items(targets[0], place)}
+                true = {labels[to_index(item)] for item in self._items(targets[0], location)}
                 label = tuple(int(name in true) for name in labels)
             elif self.kind == "multi_label":
-                label = tuple(int(fields.flag(cell, place, name)) for cell, name in zip(targets, labels, strict=True))
+                label = tuple(int(fields.flag(cell, location, key)) for cell, key in zip(targets, labels, strict=True))
             else:
                 label = to_index(targets[0])
-            second = others.pop(0) if self.text_b else None
-            examples.append(Example(str(nth), first, second, label, negatives=tuple(others)))
+            second = rest.pop(0) if self.text_b else None
+            examples.append(Example(str(number), first, second, label, negatives=tuple(rest)))
         if not examples:
             raise UserError(f"{table.name} holds no example. Add rows.")
         if vectors and len(columns) > texts and not self.text_b:
@@ -391,55 +390,55 @@ def _folder(directory: Path | str) -> Path:
     return on_disk(directory, "data_dir", "Copy the files to this machine and name the copy.")
 
 
-def question_task(own: CustomFiles) -> SpanTask:
+def question_task(files: CustomFiles) -> SpanTask:
     """Return the question answering task with the files and columns that the config table [own] names."""
-    read = functools.partial(read_question_set, own)
-    return SpanTask(name="own", nulls=own.unanswerable, read=read)
+    read = functools.partial(read_question_set, files)
+    return SpanTask(name="own", nulls=files.unanswerable, read=read)
 
 
-def read_question_set(own: CustomFiles, split: SplitName, directory: Path | str) -> SplitExamples:
+def read_question_set(files: CustomFiles, split: SplitName, directory: Path | str) -> SplitExamples:
     """Return the questions of a split; raises UserError naming file and line.
 
     Without the column `own.start`, an answer starts at its first occurrence in the paragraph. An answer that does not
     occur has the start None, and its question is scored but not trained on. A test set may lack answers.
     """
-    table = own.open(split, directory)
-    hidden = split == "test" and own.answer not in table.columns
-    columns = [own.question, own.context, *([] if hidden else [own.answer, *filter(None, [own.start])])]
-    columns += filter(None, [own.id])
+    table = files.open(split, directory)
+    hidden = split == "test" and files.answer not in table.columns
+    columns = [files.question, files.context, *([] if hidden else [files.answer, *filter(None, [files.start])])]
+    columns += filter(None, [files.id])
     questions, ambiguous = [], 0
-    for nth, (place, cells) in enumerate(table.valid_rows(columns)):
+    for number, (location, cells) in enumerate(table.valid_rows(columns)):
         row = dict(zip(columns, cells, strict=True))
-        context = fields.nonblank(row[own.context], place, own.context)
-        text = fields.nonblank(row[own.question], place, own.question)
-        name = row[own.id] if own.id else nth
-        key = str(name) if type(name) is int else fields.nonblank(name, place, own.id)
-        answers = () if hidden else _answers(own, row, context, place)
-        if not (answers or own.unanswerable or split == "test"):
+        context = fields.nonblank(row[files.context], location, files.context)
+        text = fields.nonblank(row[files.question], location, files.question)
+        name = row[files.id] if files.id else number
+        key = str(name) if type(name) is int else fields.nonblank(name, location, files.id)
+        answers = () if hidden else _answers(files, row, context, location)
+        if not (answers or files.unanswerable or split == "test"):
             raise UserError(
-                f"{place} has no answer in the column {own.answer!r}. Add an answer, remove the row, or set "
+                f"{location} has no answer in the column {files.answer!r}. Add an answer, remove the row, or set "
                 "own.unanswerable if questions may have no answer."
             )
-        if answers and not own.start and (start := answers[0].start) is not None:
+        if answers and not files.start and (start := answers[0].start) is not None:
             ambiguous += context.find(answers[0].text, start + 1) >= 0
-        impossible = not answers and own.unanswerable
-        questions.append(Question(key, text, context, answers, impossible, context, place))
+        impossible = not answers and files.unanswerable
+        questions.append(Question(key, text, context, answers, impossible, context, location))
     return SplitExamples(check_questions(questions, table.name), ambiguous=ambiguous, hidden=hidden)
 
 
-def _answers(own: CustomFiles, row: dict[str, Any], context: str, place: str) -> tuple[Answer, ...]:
+def _answers(files: CustomFiles, row: dict[str, Any], context: str, location: str) -> tuple[Answer, ...]:
     """Return a table row's answers; raises UserError if the numbers of answers and of starts differ."""
-    texts = [fields.text(cell, place, own.answer) for cell in _as_list(row[own.answer])]
+    texts = [fields.text(cell, location, files.answer) for cell in _as_list(row[files.answer])]
     if not any(text.strip() for text in texts):
         return ()
-    if not own.start:
-        places = ((text.strip(), context.find(text.strip())) for text in texts if text.strip())
-        return tuple(Answer(text, None if start < 0 else start) for text, start in places)
-    starts = [_start(cell, place, own.start) for cell in _as_list(row[own.start])]
+    if not files.start:
+        starts = ((text.strip(), context.find(text.strip())) for text in texts if text.strip())
+        return tuple(Answer(text, None if start < 0 else start) for text, start in starts)
+    starts = [_start(cell, location, files.start) for cell in _as_list(row[files.start])]
     if len(starts) != len(texts):
         raise UserError(
-            f"{place} has {len(texts)} answers in {own.answer!r}, but {len(starts)} in {own.start!r}. Give one start "
-            "for each answer."
+            f"{location} has {len(texts)} answers in {files.answer!r}, but {len(starts)} in {files.start!r}. Give "
+            "one start for each answer."
         )
     return tuple(Answer(text, start) for text, start in zip(texts, starts, strict=True))
 
@@ -450,11 +449,11 @@ def _as_list(cell: Any) -> Sequence[Any]:
     return cell if isinstance(cell, list | tuple) else [cell]
 
 
-def _start(cell: Any, place: str, column: str) -> int:
-    number = fields.number(cell, place, column)
+def _start(cell: Any, location: str, column: str) -> int:
+    number = fields.number(cell, location, column)
     if not number.is_integer():
         raise UserError(
-            f"{place} has {cell!r} in the column {column!r}, which is not a character position. Use a whole number "
+            f"{location} has {cell!r} in the column {column!r}, which is not a character position. Use a whole number "
             "from 0."
         )
     return int(number)

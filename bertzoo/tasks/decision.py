@@ -1,6 +1,6 @@
-"""From a classifier's logits to answers: calibrated probabilities, and the thresholds from which a label is predicted.
+"""From a classifier's logits to predictions: calibrated probabilities, and the threshold of each label.
 
-Both are chosen on labelled examples. `several` says that any number of labels may apply to an example: `labels` are
+Labelled examples determine both. If `multi_label` is set, any number of labels may apply to an example: `labels` are
 then 1 or 0 for each label, (N,C), else label indices, (N,). Importing this module imports neither scipy nor jax.
 """
 
@@ -17,7 +17,7 @@ Criterion = Literal["none", "f1", "precision"]
 
 
 class Decision(NamedTuple):
-    """The `temperature` that divides logits, the thresholds of the labels or None, and a document of their effects."""
+    """The `temperature` that divides logits, the labels' thresholds or None, and a document of their effects."""
 
     temperature: float
     thresholds: tuple[float, ...] | None
@@ -35,37 +35,36 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray, several: bool) -> float:
-    """Return the number that divides logits (N,C) for the least mean cross-entropy of the labels.
+def fit_temperature(logits: np.ndarray, labels: np.ndarray, multi_label: bool) -> float:
+    """Return the divisor of logits (N,C) with the least mean cross-entropy of the labels.
 
-    It is 1 if every example is right, so that the least value is at 0, or if the least value is not between e^-3 and
-    e^3.
+    It is 1 if every prediction is right, so that the minimum is at 0, or if the minimum is not between e^-3 and e^3.
     """
     from scipy.optimize import minimize_scalar
 
-    if np.array_equal(logits > 0 if several else logits.argmax(-1), labels):
+    if np.array_equal(logits > 0 if multi_label else logits.argmax(-1), labels):
         return 1.0
 
     def loss(log_temperature: float) -> float:
         scaled = logits.astype(np.float64) / np.exp(log_temperature)
-        if several:
+        if multi_label:
             return float(np.mean(np.logaddexp(0, scaled) - scaled * labels))
         shifted = scaled - scaled.max(-1, keepdims=True)
         return float(np.mean(np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(labels)), labels]))
 
-    found = minimize_scalar(loss, bounds=(-_LIMIT, _LIMIT), method="bounded", options={"xatol": 1e-6})
-    return 1.0 if abs(found.x) > _LIMIT - 1e-3 else float(np.exp(found.x))
+    fit = minimize_scalar(loss, bounds=(-_LIMIT, _LIMIT), method="bounded", options={"xatol": 1e-6})
+    return 1.0 if abs(fit.x) > _LIMIT - 1e-3 else float(np.exp(fit.x))
 
 
-def reliability(chances: np.ndarray, labels: np.ndarray, several: bool) -> dict[str, Any]:
+def reliability(chances: np.ndarray, labels: np.ndarray, multi_label: bool) -> dict[str, Any]:
     """Return the expected calibration error `ece`, in points, and `bins` of probabilities.
 
     A bin is [number of predictions, their mean probability, share of right ones], or [0, 0, 0].
-    chances: probabilities (N,C). An example is one prediction, of its likeliest label; with `several`, it is C.
+    chances: probabilities (N,C). An example is one prediction, of its likeliest label; with `multi_label`, it is C.
     """
-    chosen, right = (chances, labels) if several else (chances.max(-1), chances.argmax(-1) == labels)
-    place = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], chosen.ravel())
-    count, mean, share = (np.bincount(place, of, BINS) for of in (None, chosen.ravel(), np.ravel(right)))
+    chosen, right = (chances, labels) if multi_label else (chances.max(-1), chances.argmax(-1) == labels)
+    bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], chosen.ravel())
+    count, mean, share = (np.bincount(bins, of, BINS) for of in (None, chosen.ravel(), np.ravel(right)))
     least = np.maximum(count, 1)
     return {
         "ece": 100 * float(np.abs(mean - share).sum() / chosen.size),
@@ -73,33 +72,33 @@ def reliability(chances: np.ndarray, labels: np.ndarray, several: bool) -> dict[
     }
 
 
-def predict(chances: np.ndarray, thresholds: Sequence[float], several: bool) -> np.ndarray:
-    """Return predictions for probabilities (N,C): of the labels that reach their thresholds the likeliest, or NONE.
+def predict(chances: np.ndarray, thresholds: Sequence[float], multi_label: bool) -> np.ndarray:
+    """Return predictions for probabilities (N,C): the likeliest label that reaches its threshold, or NONE.
 
-    With `several`, return 1 or 0 for each label, (N,C).
+    With `multi_label`, return 1 or 0 for each label, (N,C).
     """
     reached = chances >= np.asarray(thresholds)
-    if several:
+    if multi_label:
         return reached.astype(np.int32)
     return np.where(reached.any(-1), np.where(reached, chances, -1).argmax(-1), NONE)
 
 
 def choose_thresholds(
-    chances: np.ndarray, labels: np.ndarray, several: bool, criterion: Criterion, least: float
+    chances: np.ndarray, labels: np.ndarray, multi_label: bool, criterion: Criterion, least: float
 ) -> tuple[tuple[float, ...], list[int]]:
     """Return a threshold for each label, and the indices of the labels whose threshold misses the criterion.
 
-    With `several`, each label has its own threshold. Of two labels, the second has one, and the first is predicted
-    below it. More labels share one, below which none is predicted.
-    criterion: "f1" for the highest F1, "precision" for the most predictions of a precision of at least `least`; see
+    With `multi_label`, each label has a threshold. Of two labels, the second has one, and the first is predicted below
+    it. More labels share one, below which none is predicted.
+    criterion: "f1" for the highest F1, "precision" for the most predictions with a precision of at least `least`; see
     `_best_threshold`.
     """
     classes = chances.shape[1]
-    if several:
+    if multi_label:
         pairs = [
             _best_threshold(chances[:, i], labels[:, i], labels[:, i].sum(), criterion, least) for i in range(classes)
         ]
-        return tuple(value for value, _ in pairs), [place for place, (_, met) in enumerate(pairs) if not met]
+        return tuple(value for value, _ in pairs), [index for index, (_, met) in enumerate(pairs) if not met]
     if classes == 2:
         value, met = _best_threshold(chances[:, 1], labels == 1, (labels == 1).sum(), criterion, least)
         value = max(value, float(np.finfo(np.float64).eps))  # the other label's threshold is at most 1
@@ -114,9 +113,9 @@ def _best_threshold(
 ) -> tuple[float, bool]:
     """Return a threshold of scores (N,), 0 or midway between two of them, and whether it meets the criterion.
 
-    right: (N,), whether a prediction is right. total: the number of predictions that should be made.
+    right: (N,), whether a prediction is right. total: the number of expected predictions.
     The precision of the predictions counts by its lower bound: that of Clopper and Pearson, one-sided, of CONFIDENCE.
-    If no threshold reaches `least`, the one with the highest bound is returned; 0.5 if `total` is 0.
+    If no bound is at least `least`, returns the threshold with the highest bound, or 0.5 if `total` is 0.
     """
     from scipy.stats import beta
 
@@ -140,7 +139,7 @@ def decide(
     logits: np.ndarray,
     labels: np.ndarray,
     names: Sequence[str],
-    several: bool,
+    multi_label: bool,
     calibrate: bool = False,
     criterion: Criterion = "none",
     least: float = 0.0,
@@ -151,23 +150,23 @@ def decide(
     labels: the names. examples: N.
     temperature: if `calibrate`. reliability: that of the logits and, if `calibrate`, of the divided logits.
     thresholds, unmet, precision, recall: with a criterion; `unmet` names the labels whose threshold misses it.
-    confusion: number of examples by label and prediction, whose last column is NONE, (C,C+1). With `several`, `counts`
-    instead: numbers of right, wrong and missing predictions of each label, (C,3).
+    confusion: number of examples by label and prediction, whose last column is NONE, (C,C+1). With `multi_label`,
+    `counts` instead: numbers of right, wrong and missing predictions of each label, (C,3).
     """
-    share = sigmoid if several else softmax
-    temperature = fit_temperature(logits, labels, several) if calibrate else 1.0
-    each = [share(logits / scale) for scale in dict.fromkeys((1.0, temperature) if calibrate else (1.0,))]
-    chances = each[-1]
+    share = sigmoid if multi_label else softmax
+    temperature = fit_temperature(logits, labels, multi_label) if calibrate else 1.0
+    variants = [share(logits / scale) for scale in dict.fromkeys((1.0, temperature) if calibrate else (1.0,))]
+    chances = variants[-1]
     document = {"labels": [*names], "examples": len(labels)} | ({"temperature": temperature} if calibrate else {})
-    document["reliability"] = [reliability(one, labels, several) for one in each]
+    document["reliability"] = [reliability(variant, labels, multi_label) for variant in variants]
     thresholds = None
-    predictions = (chances > 0.5).astype(np.int32) if several else chances.argmax(-1)
+    predictions = (chances > 0.5).astype(np.int32) if multi_label else chances.argmax(-1)
     if criterion != "none":
-        thresholds, unmet = choose_thresholds(chances, labels, several, criterion, least)
-        predictions = predict(chances, thresholds, several)
-        document |= {"thresholds": [*thresholds], "unmet": [names[place] for place in unmet]}
+        thresholds, unmet = choose_thresholds(chances, labels, multi_label, criterion, least)
+        predictions = predict(chances, thresholds, multi_label)
+        document |= {"thresholds": [*thresholds], "unmet": [names[index] for index in unmet]}
         document |= precision_recall(predictions, labels, len(names))
-    if several:
+    if multi_label:
         counts = [(predictions * labels).sum(0), (predictions > labels).sum(0), (predictions < labels).sum(0)]
         document["counts"] = np.stack(counts, 1).tolist()
     else:

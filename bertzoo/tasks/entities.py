@@ -1,6 +1,6 @@
 """Entities in texts of any length: annotated spans, words and their tags (BIO or BIOES), windows and decoding.
 
-A tokenizer decides what a word is. An entity is a range of words, and its offsets count characters of the text.
+The tokenizer defines the words. An entity is a range of words, and its offsets count characters of the text.
 """
 
 import itertools
@@ -24,35 +24,35 @@ Aggregation = Literal["first", "max", "average", "simple"]
 _PREFIXES = {"BIO": "BI", "BIOES": "BIES"}
 _SPAN = {"start": int, "end": int, "label": str}
 _OVERLAP = 4  # windows overlap by a fourth of a row
-# What every normaliser makes a space.
+# Characters that every normaliser turns into a space.
 _SPACE = re.compile("[\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 
 
 class Entity(NamedTuple):
-    """An annotated entity: its first character, the one after its last, and its label. place: its name in messages."""
+    """An annotated entity: its first character, the character after its last, its label and its name in messages."""
 
     start: int
     end: int
     label: str
-    place: str
+    location: str
 
 
-def read_spans(cell: Any, text: str, place: str, column: str) -> tuple[Entity, ...]:
+def read_spans(cell: Any, text: str, location: str, column: str) -> tuple[Entity, ...]:
     """Return the entities in a cell, in their order in the text.
 
     cell: a list of objects with `start`, `end` and `label`, or the JSON of such a list.
 
-    Raises UserError naming place and span if one has a wrong type, is not in the text, or overlaps another.
+    Raises UserError naming location and span if a span has a wrong type, is not in the text, or overlaps another.
     """
     try:
         spans = fitting(parse_json(cell, list) if isinstance(cell, str) else cell, [object])
     except DocumentError as error:
         raise UserError(
-            f"{place} has no list of entities in the column {column!r}: {error}. Write [] for a text without entities."
+            f"{location} has no list of entities in the column {column!r}: {error}. Write [] for no entities."
         ) from error
-    found = []
+    annotated = []
     for number, span in enumerate(spans, 1):
-        where = f"{place} span {number}"
+        where = f"{location} span {number}"
         try:
             start, end, label = (fitting(span, _SPAN)[name] for name in _SPAN)
         except DocumentError as error:
@@ -67,22 +67,22 @@ def read_spans(cell: Any, text: str, place: str, column: str) -> tuple[Entity, .
                 f"{where} has the characters {start} to {end}, but the text has {len(text)}. Count from 0; `end` is "
                 "after the last character."
             )
-        found.append(Entity(start, end, label, where))
-    found.sort()
-    for first, second in itertools.pairwise(found):
+        annotated.append(Entity(start, end, label, where))
+    annotated.sort()
+    for first, second in itertools.pairwise(annotated):
         if second.start < first.end:
             raise UserError(
-                f"{second.place} ({second.start} to {second.end}, {second.label!r}) overlaps {first.place} "
+                f"{second.location} ({second.start} to {second.end}, {second.label!r}) overlaps {first.location} "
                 f"({first.start} to {first.end}, {first.label!r}). Keep one of them."
             )
-    return tuple(found)
+    return tuple(annotated)
 
 
-def join_words(words: Sequence[str], tags: Sequence[str], place: str) -> tuple[str, tuple[Entity, ...]]:
+def join_words(words: Sequence[str], tags: Sequence[str], location: str) -> tuple[str, tuple[Entity, ...]]:
     """Return the text of a CoNLL sentence, its words joined by spaces, and its entities. tags: those of the words."""
     starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
     spans = (
-        Entity(starts[first], starts[last] + len(words[last]), kind, f"{place} word {first + 1}")
+        Entity(starts[first], starts[last] + len(words[last]), kind, f"{location} word {first + 1}")
         for kind, first, last in entities(tags)
     )
     return " ".join(words), tuple(spans)
@@ -101,21 +101,21 @@ def labels_of(tags: Sequence[str]) -> tuple[str, ...]:
 def find_words(texts: Sequence[str], tokenizer: Tokenizer, aggregation: Aggregation) -> list[Pieces]:
     """Return the tokens and the words of texts; with aggregation "simple", every token is a word.
 
-    A word's place has no white space or control characters at its ends, and has the combining marks behind it. It is
-    empty if the word is only the tokenizer's mark of a beginning.
+    A word's span has no white space or control characters at its ends, and includes the combining marks behind it. It
+    is empty if the word is only the tokenizer's mark of a beginning.
     """
-    found = []
+    pieces = []
     for text, (ids, offsets) in zip(texts, tokenizer.encode_offsets(texts), strict=True):
         starts = np.ones(len(ids), bool) if aggregation == "simple" else tokenizer.word_starts(ids)
         words = np.append(np.flatnonzero(starts), len(ids))
-        found.append(Pieces(ids, offsets, words, _places(text, offsets, words)))
-    return found
+        pieces.append(Pieces(ids, offsets, words, _word_spans(text, offsets, words)))
+    return pieces
 
 
-def _places(text: str, offsets: np.ndarray, words: np.ndarray) -> np.ndarray:
-    places = np.zeros((len(words) - 1, 2), np.int64)
-    if not len(places):
-        return places
+def _word_spans(text: str, offsets: np.ndarray, words: np.ndarray) -> np.ndarray:
+    spans = np.zeros((len(words) - 1, 2), np.int64)
+    if not len(spans):
+        return spans
     firsts = np.minimum.reduceat(offsets[:, 0], words[:-1]).tolist()
     lasts = np.maximum.reduceat(offsets[:, 1], words[:-1]).tolist()
     before = 0  # no two words share a character
@@ -123,15 +123,15 @@ def _places(text: str, offsets: np.ndarray, words: np.ndarray) -> np.ndarray:
         start = max(start, before)
         while end > start and _is_blank(text[end - 1]):
             end -= 1
-        # SentencePiece joins what it makes a space, such as a lone accent, to the word behind it.
+        # SentencePiece joins a character that becomes a space, such as a lone accent, to the word behind it.
         start = end - len(_SPACE.split(text[start:end])[-1]) if start < end else start
         while start < len(text) and _is_blank(text[start]):
             start += 1
         while start < end < limit and unicodedata.category(text[end]).startswith("M"):  # tokens leave marks out
             end += 1
         before = max(start, end)
-        places[index] = start, before
-    return places
+        spans[index] = start, before
+    return spans
 
 
 def _is_blank(character: str) -> bool:
@@ -141,25 +141,25 @@ def _is_blank(character: str) -> bool:
 
 def tag_words(spans: Sequence[Entity], text: str, pieces: Pieces, tags: Sequence[str]) -> np.ndarray:
     """Return the index in `tags` of each word's tag, (w,); raises UserError naming a span that splits a word."""
-    index, places = {tag: place for place, tag in enumerate(tags)}, pieces.places
-    found = np.full(len(places), index[OUTSIDE], np.int64)
+    index, words = {tag: i for i, tag in enumerate(tags)}, pieces.spans
+    indices = np.full(len(words), index[OUTSIDE], np.int64)
     for span in spans:
-        inside = np.flatnonzero((places[:, 0] < span.end) & (places[:, 1] > span.start))
-        shown = f"{span.place} ({span.start} to {span.end}, {text[span.start : span.end][:40]!r})"
+        inside = np.flatnonzero((words[:, 0] < span.end) & (words[:, 1] > span.start))
+        shown = f"{span.location} ({span.start} to {span.end}, {text[span.start : span.end][:40]!r})"
         if not len(inside):
             raise UserError(f"{shown} holds no token. Remove it, or extend it to a word.")
-        start, end = int(places[inside[0], 0]), int(places[inside[-1], 1])
+        start, end = int(words[inside[0], 0]), int(words[inside[-1], 1])
         if start < span.start or end > span.end:
             raise UserError(
                 f"{shown} splits a word of the tokenizer. Use {start} to {end}, {text[start:end][:40]!r}. With "
                 'own.aggregation = "simple" words are single tokens.'
             )
         whole, last = f"I-{span.label}", f"E-{span.label}"
-        found[inside] = index[whole]
-        found[inside[-1]] = index.get(last, index[whole])
+        indices[inside] = index[whole]
+        indices[inside[-1]] = index.get(last, index[whole])
         alone = index.get(f"S-{span.label}") if len(inside) == 1 else None
-        found[inside[0]] = index[f"B-{span.label}"] if alone is None else alone
-    return found
+        indices[inside[0]] = index[f"B-{span.label}"] if alone is None else alone
+    return indices
 
 
 class TextWindow(NamedTuple):
@@ -175,7 +175,7 @@ class TextWindow(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextWindows:
-    """Texts as overlapping windows. pieces: each text's tokens and words. rows: one for each of `windows`."""
+    """Texts as overlapping windows. pieces: each text's tokens and words. rows: a row for each of `windows`."""
 
     pieces: list[Pieces]
     windows: list[TextWindow]
@@ -183,12 +183,12 @@ class TextWindows:
 
     def join(self, slots: Sequence[Any], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return outputs of batches (B,L,C) as (n,C) for the n tokens of each text, from the one with most context."""
-        found = [np.zeros((len(pieces.ids), outputs[0].shape[-1])) for pieces in self.pieces] if outputs else []
+        joined = [np.zeros((len(pieces.ids), outputs[0].shape[-1])) for pieces in self.pieces] if outputs else []
         for slot, output in zip(slots, outputs, strict=True):
             for row, values in zip(slot.rows, output, strict=False):
                 text, first, best = self.windows[row]
-                found[text][first : first + len(best)][best] = values[1 : 1 + len(best)][best]
-        return found
+                joined[text][first : first + len(best)][best] = values[1 : 1 + len(best)][best]
+        return joined
 
 
 def make_text_windows(
@@ -211,16 +211,16 @@ def make_text_windows(
     ids, labels, counted = [], [np.zeros(0, np.int32)], [np.zeros(0, bool)]
     windows: list[TextWindow] = []
     for text, (tokens, _, words, _) in enumerate(pieces):
-        parts = cut(len(tokens), room, max(1, room - room // _OVERLAP))
+        cuts = cut(len(tokens), room, max(1, room - room // _OVERLAP))
         label = np.zeros(len(tokens), np.int32) if tags is None else np.repeat(tags[text], np.diff(words))
         counts = np.isin(np.arange(len(tokens)), words) | every_token
-        for first, best in parts or [(0, np.zeros(0, bool))]:
-            part = slice(first, first + len(best))
-            if tags is not None and first and not (best & counts[part]).any():
+        for first, best in cuts or [(0, np.zeros(0, bool))]:
+            span = slice(first, first + len(best))
+            if tags is not None and first and not (best & counts[span]).any():
                 continue  # nothing to learn
-            ids.append(np.concatenate([cls, tokens[part], sep]))
-            labels += [[0], label[part], [0]]
-            counted += [[False], best & counts[part], [False]]
+            ids.append(np.concatenate([cls, tokens[span], sep]))
+            labels += [[0], label[span], [0]]
+            counted += [[False], best & counts[span], [False]]
             windows.append(TextWindow(text, first, best))
     columns: dict[str, Any] = {}
     if tags is not None:
@@ -234,14 +234,14 @@ def legal_steps(tags: Sequence[str]) -> np.ndarray:
 
     I and E continue an entity of their label. If a tag begins with E or S, an entity must end with one of these.
     """
-    parts = [split_tag(tag) for tag in tags]
-    closed = any(prefix in "ES" for prefix, _ in parts)
+    pairs = [split_tag(tag) for tag in tags]
+    closed = any(prefix in "ES" for prefix, _ in pairs)
     legal = [
         [
-            before in "BI" and label == other if prefix in "IE" else not (closed and before in "BI")
-            for prefix, other in parts
+            before in "BI" and label == second if prefix in "IE" else not (closed and before in "BI")
+            for prefix, second in pairs
         ]
-        for before, label in parts
+        for before, label in pairs
     ]
     return np.where(legal, 0.0, -np.inf)
 
@@ -267,7 +267,7 @@ def best_path(scores: np.ndarray, steps: np.ndarray, outside: int) -> np.ndarray
 def by_word(chances: np.ndarray, words: np.ndarray, aggregation: Aggregation) -> np.ndarray:
     """Return the probabilities (w,C) of each word's tags, from those of its tokens (n,C).
 
-    They are those of its first token, those of the token with the highest one (max), or the average of its tokens.
+    They are those of its first token, of the token with the highest probability (max), or the mean over its tokens.
     words: as in Pieces.
     """
     if aggregation == "average" and len(chances):
@@ -284,7 +284,7 @@ def entity_records(text: str, pieces: Pieces, tags: Sequence[str], chances: np.n
     chances: the probability of each word's tag; their mean is the score.
     """
     for label, first, last in entities(tags):
-        start, end = int(pieces.places[first, 0]), int(pieces.places[last, 1])
+        start, end = int(pieces.spans[first, 0]), int(pieces.spans[last, 1])
         if start < end:
             score = round(float(np.mean(chances[first : last + 1])), 6)
             yield {"start": start, "end": end, "label": label, "score": score, "text": text[start:end]}

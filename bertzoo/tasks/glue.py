@@ -74,45 +74,45 @@ class GlueTask(Task):
         table = readers.read_table(files[0], header=not self.width)
         if self.width and len(table.columns) != self.width:
             raise UserError(
-                f"{table.place(1)} has {len(table.columns)} columns, but GLUE's file has {_described(self, split)}. "
+                f"{table.location(1)} has {len(table.columns)} columns, but GLUE's file has {_described(self, split)}. "
                 "Use the file as GLUE distributes it."
             )
         return self._read([table], self.tsv, self.tsv_label, None)
 
     def _read(
-        self, parts: Sequence[DataTable], columns: Sequence[str], target: str | None, index: str | None
+        self, tables: Sequence[DataTable], columns: Sequence[str], target: str | None, index: str | None
     ) -> SplitExamples:
         """Read examples from tables. columns, target, index: the columns of the texts, the labels and the keys."""
         examples: list[Example] = []
         skipped: Counter[str] = Counter()
-        for table in parts:
+        for table in tables:
             to_label = self._to_label(table, target)
-            for nth, (place, cells, why) in enumerate(table.select([*columns, *filter(None, (target, index))])):
+            for row, (location, cells, why) in enumerate(table.select([*columns, *filter(None, (target, index))])):
                 if cells is None and target:
                     skipped[why] += 1
                     continue
                 if cells is None:
-                    raise UserError(f"{place} has {why}, but a test set needs every row. Correct the row.")
-                texts = [fields.text(cell, place, name) for cell, name in zip(cells, columns, strict=False)]
-                key = str(cells[-1]) if index else str(nth)
-                label = to_label(cells[len(texts)], place) if target else None
+                    raise UserError(f"{location} has {why}, but a test set needs every row. Correct the row.")
+                texts = [fields.text(cell, location, name) for cell, name in zip(cells, columns, strict=False)]
+                key = str(cells[-1]) if index else str(row)
+                label = to_label(cells[len(texts)], location) if target else None
                 examples.append(Example(key, texts[0], texts[1] if len(texts) > 1 else None, label))
         if not examples:
-            raise UserError(f"{parts[0].name} holds no example. Download the file again.")
+            raise UserError(f"{tables[0].name} holds no example. Download the file again.")
         return SplitExamples(examples, dict(skipped))
 
     def _to_label(self, table: DataTable, column: str | None) -> Callable[[Any, str], Label]:
-        """Return a function (cell, place) -> label for a column; without a column, labels are None."""
+        """Return a function (cell, location) -> label for a column; without a column, labels are None."""
         if column is None:
-            return lambda cell, place: None
+            return lambda cell, location: None
         if self.range:
-            return lambda cell, place: fields.number(cell, place, column, self.range)
-        index = {label: place for place, label in enumerate(self.labels)}
+            return lambda cell, location: fields.number(cell, location, column, self.range)
+        index = {label: i for i, label in enumerate(self.labels)}
         index |= {name: index[label] for name, label in self.aliases.items()}
         names = table.names.get(column, tuple(self.aliases))
 
-        def to_index(cell: Any, place: str) -> int:
-            return fields.label_index(fields.label_name(cell, place, column, names), index, place, column)
+        def to_index(cell: Any, location: str) -> int:
+            return fields.label_index(fields.label_name(cell, location, column, names), index, location, column)
 
         return to_index
 
@@ -120,9 +120,9 @@ class GlueTask(Task):
 def _find(task: GlueTask, split: str, root: Path) -> list[Path]:
     """Find the files of a split in `root` or in the task's folder inside it: one TSV, or one or more Parquet files."""
     inside = sorted(root.iterdir()) if root.is_dir() else []
-    known = {name.casefold() for name in (*task.folders, task.name)}
+    folders = {name.casefold() for name in (*task.folders, task.name)}
     hub = split.replace("dev", "validation")  # Hugging Face's name
-    for directory in (*(path for path in inside if path.name.casefold() in known and path.is_dir()), root):
+    for directory in (*(path for path in inside if path.name.casefold() in folders and path.is_dir()), root):
         tsv = [path for name in (f"{split}.tsv", *task.files) if (path := directory / name).is_file()]
         patterns = (f"{hub}.parquet", f"{hub}-[0-9]*.parquet", f"{hub}/*.parquet")
         parquet = [path for pattern in patterns for path in sorted(directory.glob(pattern))]
@@ -293,6 +293,6 @@ def _cell(name: str, row: int, value: int | float) -> str:
     if task.range and math.isfinite(value):
         return f"{min(max(value, task.range[0]), task.range[1]):.6f}"
     if value not in range(len(task.labels)):
-        known = f"a label's index, for {', '.join(task.labels)}" if task.labels else "a finite number"
-        raise UserError(f"the prediction of row {row} of {name} is {value}, not {known}. Use another model.")
+        expected = f"a label's index, for {', '.join(task.labels)}" if task.labels else "a finite number"
+        raise UserError(f"the prediction of row {row} of {name} is {value}, not {expected}. Use another model.")
     return task.labels[int(value)]

@@ -126,13 +126,13 @@ def _entity_counts(predictions: Tags, labels: Tags) -> tuple[int, int, int]:
 def entities(tags: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """Yield (type, first word's index, last word's index) of every entity; the tag PER counts as I-PER."""
     start, kind, before = 0, "", OUTSIDE
-    for place, tag in enumerate([*tags, OUTSIDE]):
+    for index, tag in enumerate([*tags, OUTSIDE]):
         prefix, name = split_tag(tag)
         continues = kind and prefix in "IE" and name == kind and before not in "ES"
         if kind and not continues:
-            yield kind, start, place - 1
+            yield kind, start, index - 1
         if not continues:
-            start, kind = place, name
+            start, kind = index, name
         before = prefix
 
 
@@ -171,7 +171,7 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
     """
     if kind in ("tokens", "entities"):
         predictions, labels = (
-            [[_CUT if place < 0 else tags[place] for place in words] for words in both]
+            [[_CUT if index < 0 else tags[index] for index in words] for words in both]
             for both in (predictions, labels)
         )
     else:
@@ -181,10 +181,10 @@ def scores_of(kind: str, names: Sequence[str], tags: Sequence[str], predictions:
 
 
 def in_points(name: str) -> bool:
-    """Return whether the figure `name` is a score in points (higher is better), rather than mse or a threshold."""
+    """Return whether the metric `name` is a score in points (higher is better), rather than mse or a threshold."""
     return not name.endswith("mse") and not is_threshold(name)
 
 
 def is_threshold(name: str) -> bool:
-    """Return whether the figure `name` is a threshold of null odds (scores of "no answer"), as in `best_f1_thresh`."""
+    """Return whether the metric `name` is a threshold of null odds (scores of "no answer"), as in `best_f1_thresh`."""
     return name.endswith("_thresh")

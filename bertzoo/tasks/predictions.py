@@ -47,9 +47,9 @@ def label_records(
             if np.ndim(values[nth]):
                 record["labels"] = [label for label, chosen in zip(labels, values[nth], strict=True) if chosen]
             else:
-                place = int(values[nth])
-                chance = max(chances[nth]) if place < 0 else chances[nth][place]
-                record |= {"label": None if place < 0 else labels[place], "probability": float(chance)}
+                index = int(values[nth])
+                chance = max(chances[nth]) if index < 0 else chances[nth][index]
+                record |= {"label": None if index < 0 else labels[index], "probability": float(chance)}
             record["probabilities"] = dict(zip(labels, map(float, chances[nth]), strict=True))
         else:
             record["number"] = float(values[nth])
@@ -68,7 +68,7 @@ def answer_records(answered: Iterable[Answered]) -> Iterator[dict[str, Any]]:
     null_odds: score of "no answer"; absent if unknown.
     """
     for answer in answered:
-        chosen = answer.given
+        chosen = answer.selected
         start = None if chosen is None else chosen.at
         record: dict[str, Any] = {"index": answer.key, "answer": answer.text, "start": start}
         record["end"] = None if start is None else start + len(answer.text)

@@ -1,4 +1,4 @@
-"""Read tables (TSV, CSV, JSONL, Parquet, files of one word a line as CoNLL's) and the examples to predict.
+"""Read tables (TSV, CSV, JSONL, Parquet, or CoNLL's files with a word per line) and the examples to predict.
 
 The examples come from a table, from lines of text or from the command line.
 """
@@ -39,28 +39,28 @@ class DataTable:
     names: dict[str, tuple[str, ...]]
 
     def select(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any] | None, str]]:
-        """Yield (place, cells of the columns, "") of every row; raises UserError for an unknown column.
+        """Yield (location, cells of the columns, "") of every row; raises UserError for an unknown column.
 
-        A malformed row yields (place, None, reason).
+        A malformed row yields (location, None, reason).
         """
         for column in columns:
             if column not in self.columns:
                 raise UserError(f"{self.name} has no column {column!r}. Its columns are {', '.join(self.columns)}.")
-        places, width = [self.columns.index(column) for column in columns], len(self.columns)
+        indices, width = [self.columns.index(column) for column in columns], len(self.columns)
         for number, cells in self.rows:
             if len(cells) == width:
-                yield self.place(number), [cells[place] for place in places], ""
+                yield self.location(number), [cells[index] for index in indices], ""
             else:
-                yield self.place(number), None, FEW if len(cells) < width else MANY
+                yield self.location(number), None, FEW if len(cells) < width else MANY
 
     def valid_rows(self, columns: Sequence[str]) -> Iterator[tuple[str, Sequence[Any]]]:
-        """Yield (place, cells of the columns) of every row; raises UserError for a malformed row."""
-        for place, cells, why in self.select(columns):
+        """Yield (location, cells of the columns) of every row; raises UserError for a malformed row."""
+        for location, cells, why in self.select(columns):
             if cells is None:
-                raise UserError(f"{place} has {why}. Correct or remove the row.")
-            yield place, cells
+                raise UserError(f"{location} has {why}. Correct or remove the row.")
+            yield location, cells
 
-    def place(self, number: int) -> str:
+    def location(self, number: int) -> str:
         """Return the name of row `number` for messages."""
         return f"{self.name} {self.unit} {number}"
 
@@ -141,7 +141,7 @@ def _comma_separated(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _delimited(path: Path, header: bool) -> DataTable:
     tabs = ((number, line.split("\t")) for number, line in _lines(path))
     records = list(tabs if path.suffix == ".tsv" else _comma_separated(path))
-    first, cells = _filled(path, [(place, cells) for place, (_, cells) in enumerate(records) if cells])[0]
+    first, cells = _filled(path, [(number, cells) for number, (_, cells) in enumerate(records) if cells])[0]
     columns = tuple(cells) if header else tuple(map(str, range(len(cells))))
     if twice := next((name for name in columns if columns.count(name) > 1), None):
         raise UserError(f"{path} has the column {twice!r} twice. Rename one of them.")
@@ -201,7 +201,7 @@ def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, t
 
 
 def _words(path: Path) -> DataTable:
-    """Open a file of one word a line. A row is a sentence, up to an empty line; its cells are lists, one item per word.
+    """Open a file with a word per line. A row is a sentence, up to an empty line; its cells are lists by word.
 
     A row's number is the number of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the
     last column.
@@ -238,7 +238,7 @@ class InputForm(NamedTuple):
 
 
 def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
-    """Return an example per line, even for an empty line; a tab separates a pair's texts. Quotation marks are kept.
+    """Return an example per line, even for an empty line; a tab separates a pair's texts. Quotation marks remain.
 
     Raises UserError if the input is not UTF-8, and naming the line of a pair without exactly one tab.
     """
@@ -247,12 +247,12 @@ def from_stdin(stream: Iterable[str], form: InputForm) -> list[Example]:
     examples = []
     try:
         for number, line in enumerate(stream, 1):
-            parts = line.removesuffix("\n").removesuffix("\r").split("\t") if form.pair else [line.rstrip("\r\n")]
-            if len(parts) != 1 + form.pair:
+            texts = line.removesuffix("\n").removesuffix("\r").split("\t") if form.pair else [line.rstrip("\r\n")]
+            if len(texts) != 1 + form.pair:
                 raise UserError(
-                    f"standard input line {number} has {len(parts) - 1} tabs. Separate the two texts by one tab."
+                    f"standard input line {number} has {len(texts) - 1} tabs. Separate the two texts by one tab."
                 )
-            examples.append(_example(number - 1, parts, form))
+            examples.append(_example(number - 1, texts, form))
     except UnicodeDecodeError as error:
         raise UserError(f"standard input is not UTF-8 text ({error.reason}). Convert the input to UTF-8.") from error
     return examples
@@ -262,7 +262,7 @@ def from_texts(texts: Sequence[str], form: InputForm) -> list[Example]:
     """Return an example per text or, for pairs, per two texts; raises UserError if pairs get an odd number of texts."""
     step = 1 + form.pair
     if len(texts) % step:
-        raise UserError(f"{len(texts)} texts do not make pairs. Give an even number of texts.")
+        raise UserError(f"{len(texts)} texts do not form pairs. Pass an even number of texts.")
     return [_example(i // step, texts[i : i + step], form) for i in range(0, len(texts), step)]
 
 
@@ -275,13 +275,13 @@ def from_table(name: str, columns: Sequence[str], form: InputForm, *, header: bo
     Raises UserError naming row and column.
     """
     examples = []
-    for nth, (place, cells) in enumerate(read_table(name, header=header).valid_rows(columns)):
+    for number, (location, cells) in enumerate(read_table(name, header=header).valid_rows(columns)):
         if form.words and isinstance(cells[0], list):
-            words = tuple(fields.text(word, place, columns[0]) for word in cells[0])
-            examples.append(Example(str(nth), " ".join(words), words=words))
+            words = tuple(fields.text(word, location, columns[0]) for word in cells[0])
+            examples.append(Example(str(number), " ".join(words), words=words))
         else:
-            texts = [fields.text(cell, place, column) for cell, column in zip(cells, columns, strict=True)]
-            examples.append(_example(nth, texts, form))
+            texts = [fields.text(cell, location, column) for cell, column in zip(cells, columns, strict=True)]
+            examples.append(_example(number, texts, form))
     return examples
 
 

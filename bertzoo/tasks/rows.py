@@ -90,11 +90,11 @@ class Rows:
         """
         count, length = len(slot.rows), slot.length
         inside = np.arange(length) < self.lengths[slot.rows, None]
-        places = np.where(inside, self.starts[slot.rows, None] + np.arange(length), 0)
+        positions = np.where(inside, self.starts[slot.rows, None] + np.arange(length), 0)
         types = inside & (np.arange(length) >= self.middle[slot.rows, None])
         ids = np.full((batch_size, length), self.specials.pad, np.int32)
         ids[count:, 0] = self.specials.cls
-        ids[:count] = np.where(inside, self.ids[places], self.specials.pad)
+        ids[:count] = np.where(inside, self.ids[positions], self.specials.pad)
         attention = np.zeros((batch_size, length), np.int32)
         attention[:count], attention[count:, 0] = inside, 1
         batch = {
@@ -104,8 +104,8 @@ class Rows:
             "row_weight": padded(np.ones(count, np.float32), batch_size),
         }
         if self.label is not None and self.first is not None:
-            weight = inside & self.first[places]
-            batch["label"] = padded(np.where(weight, self.label[places], 0).astype(np.int32), batch_size)
+            weight = inside & self.first[positions]
+            batch["label"] = padded(np.where(weight, self.label[positions], 0).astype(np.int32), batch_size)
             batch["label_weight"] = padded(weight.astype(np.float32), batch_size)
         elif self.label is not None:
             batch["label"] = padded(self.label[slot.rows], batch_size)
@@ -116,8 +116,8 @@ class Rows:
         order = np.concatenate([slot.rows for slot in slots])
         if not np.array_equal(np.sort(order), np.arange(len(self))):
             raise ValueError(f"the batches hold {len(order)} rows, not each of the {len(self)} rows once")
-        found = np.concatenate([output[: len(slot.rows)] for slot, output in zip(slots, outputs, strict=True)])
-        return found[np.argsort(order)]
+        ordered = np.concatenate([output[: len(slot.rows)] for slot, output in zip(slots, outputs, strict=True)])
+        return ordered[np.argsort(order)]
 
     def restore_words(self, slots: Sequence[Slot], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return, for each example, the outputs at its words' first tokens; -1 for a word that was cut off.
@@ -127,11 +127,11 @@ class Rows:
         assert self.first is not None and self.words is not None
         longest = max(slot.length for slot in slots)
         restored = self.restore(slots, [np.pad(out, ((0, 0), (0, longest - out.shape[1]))) for out in outputs])
-        found = []
+        by_example = []
         for row, (start, length, words) in enumerate(zip(self.starts, self.lengths, self.words, strict=True)):
-            kept = restored[row, :length][self.first[start : start + length]]
-            found.append(np.concatenate([kept, np.full(words - len(kept), -1, kept.dtype)]))
-        return found
+            values = restored[row, :length][self.first[start : start + length]]
+            by_example.append(np.concatenate([values, np.full(words - len(values), -1, values.dtype)]))
+        return by_example
 
 
 def join_rows(
@@ -172,13 +172,13 @@ def plan_batches(
         return [slot(order[i : i + batch_size]) for i in range(0, len(held), batch_size)]
     order = _shuffled(np.arange(len(held)), fold(seed, _ROWS, epoch))
     bucket = np.searchsorted(sizes, held[order])
-    slots, left = [], np.zeros(0, np.int64)
+    slots, rest = [], np.zeros(0, np.int64)
     for size in range(len(sizes)):
-        found = np.concatenate([left, order[bucket == size]])
-        full = len(found) - len(found) % batch_size
-        slots += [slot(found[i : i + batch_size]) for i in range(0, full, batch_size)]
-        left = found[full:]
-    slots += [slot(left)] if len(left) else []
+        rows = np.concatenate([rest, order[bucket == size]])
+        full = len(rows) - len(rows) % batch_size
+        slots += [slot(rows[i : i + batch_size]) for i in range(0, full, batch_size)]
+        rest = rows[full:]
+    slots += [slot(rest)] if len(rest) else []
     return [slots[i] for i in _shuffled(np.arange(len(slots)), fold(seed, _BATCHES, epoch))]
 
 
@@ -189,11 +189,11 @@ def bucket_lengths(rows: Sequence[Rows], buckets: int, max_length: int) -> tuple
     """
     if buckets == 1:
         return (max_length,)
-    held = np.minimum(-(-np.concatenate([part.held for part in rows]) // MULTIPLE) * MULTIPLE, max_length)
-    sizes, counts = (found.tolist() for found in np.unique(held, return_counts=True))
+    held = np.minimum(-(-np.concatenate([group.held for group in rows]) // MULTIPLE) * MULTIPLE, max_length)
+    sizes, counts = (array.tolist() for array in np.unique(held, return_counts=True))
     shorter = [0, *itertools.accumulate(counts)]  # shorter[n]: number of rows of the first n sizes
 
-    # best[n]: (number of tokens with padding, the lengths chosen so far) for the rows of the first n sizes.
+    # best[n]: (number of tokens with padding, the chosen lengths) for the rows of the first n sizes.
     best: list[tuple[float, tuple[int, ...]]] = [(0, ()), *[(math.inf, ())] * len(sizes)]
     for _ in range(buckets):
         best[1:] = [
@@ -221,19 +221,19 @@ _LEAST = {"a text": 3, "two texts": 5}  # least max_length: [CLS], and for each 
 def encode(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, kind: Kind, padding: int = 0) -> Rows:
     """Return examples as rows of at most `max_length` tokens; raises ConfigError if that is too short.
 
-    There must be room for two texts, or for one if `kind` is "texts". A second text without tokens is left out, as in
+    There must be room for two texts, or for one if `kind` is "texts". A second text without tokens is omitted, as in
     BERT's code. The rows have labels if every example has a label.
     padding: least number of padding tokens after a row, as in Rows.
     """
     texts = "a text" if kind == "texts" else "two texts"
     if max_length < _LEAST[texts]:
         raise ConfigError(f"max_length = {max_length} leaves no room for {texts}. Use at least {_LEAST[texts]}.")
-    known = all(example.label is not None for example in examples)
+    labelled = all(example.label is not None for example in examples)
     if kind == "tokens":
-        columns = _tokens(examples, tokenizer, max_length, known)
+        columns = _tokens(examples, tokenizer, max_length, labelled)
     else:
         columns = _texts(examples, tokenizer, max_length)
-        if known:
+        if labelled:
             dtype = np.float32 if kind == "regression" else np.int32
             columns["label"] = np.array([example.label for example in examples], dtype)
     keys = (example.key for example in examples)
@@ -245,7 +245,7 @@ def encode_pieces(
 ) -> tuple[Rows, np.ndarray]:
     """Cut texts into pieces of about equal length; return the pieces as rows, and the index of each one's text, (R,).
 
-    A text that fits has one piece, the row that `encode` makes. whole: if False, a longer text has one piece too, as
+    A text that fits has one piece, the row that `encode` returns. whole: if False, a longer text has one piece too, as
     many tokens as fit. The rows of longer texts are `cut`. Other arguments and errors: as in `encode`.
     """
     if max_length < (least := _LEAST["a text"]):
@@ -253,10 +253,10 @@ def encode_pieces(
     pieces, owner, cut = [], [], []
     for text, ids in enumerate(tokenizer.encode_batch(texts)):
         count = max(1, -(-len(ids) // (max_length - 2)))
-        parts = np.array_split(ids, count) if whole else [ids[: max_length - 2]]
-        pieces += parts
-        owner += [text] * len(parts)
-        cut += [count > 1] * len(parts)
+        chunks = np.array_split(ids, count) if whole else [ids[: max_length - 2]]
+        pieces += chunks
+        owner += [text] * len(chunks)
+        cut += [count > 1] * len(chunks)
     cls, sep = ([special] for special in (tokenizer.specials.cls, tokenizer.specials.sep))
     ids = [np.concatenate([cls, piece, sep]) for piece in pieces]
     rows = join_rows(map(str, range(len(ids))), ids, tokenizer, max_length, padding, cut=np.array(cut, bool))
@@ -270,16 +270,16 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int) -
     paired = b_count > 0
     a_kept, b_kept = truncated(a_count, b_count, max_length - 2 - paired)
     specials = ([tokenizer.specials.cls], [tokenizer.specials.sep], [])
-    cls, sep, none = (np.array(part, np.int32) for part in specials)
+    cls, sep, none = (np.array(special, np.int32) for special in specials)
     ids = [
-        np.concatenate([cls, a[i][:keep], sep, b[i][:other], sep if pair else none])
-        for i, (keep, other, pair) in enumerate(zip(a_kept, b_kept, paired, strict=True))
+        np.concatenate([cls, a[i][:a_end], sep, b[i][:b_end], sep if pair else none])
+        for i, (a_end, b_end, pair) in enumerate(zip(a_kept, b_kept, paired, strict=True))
     ]
     return {"ids": ids, "middle": a_kept + 2, "cut": (a_kept < a_count) | (b_kept < b_count)}
 
 
-def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, known: bool) -> dict[str, Any]:
-    """Encode examples whose words have labels, if `known`, at their first tokens; a word without tokens is [UNK]."""
+def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, labelled: bool) -> dict[str, Any]:
+    """Encode examples whose words have labels, if `labelled`, at their first tokens; a word without tokens is [UNK]."""
     texts = [
         (*example.words[:1], *map(tokenizer.after_space, example.words[1:])) if example.words else ()
         for example in examples
@@ -288,7 +288,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, 
     pieces = {word: ids.tolist() for word, ids in zip(words, tokenizer.encode_batch(words), strict=True)}
     specials, rows, cut = tokenizer.specials, [], []
     for example, text in zip(examples, texts, strict=True):
-        tags = cast(tuple, example.label) if known else repeat(0)
+        tags = cast(tuple, example.label) if labelled else repeat(0)
         tokens = [
             (token, nth == 0, 0 if nth else tag)
             for word, tag in zip(text, tags, strict=False)
@@ -299,7 +299,7 @@ def _tokens(examples: Sequence[Example], tokenizer: Tokenizer, max_length: int, 
     _, first, label = np.concatenate([np.zeros((0, 3), np.int32), *rows]).T
     return {
         **{"ids": [row[:, 0] for row in rows], "cut": np.array(cut, bool), "first": first.astype(bool)},
-        **({"label": label.copy()} if known else {}),
+        **({"label": label.copy()} if labelled else {}),
         "words": np.array([len(example.words or ()) for example in examples], np.int64),
     }
 

@@ -12,7 +12,7 @@ from bertzoo.tasks import fields, readers
 
 Version = Literal["1.1", "2.0"]
 _JSON = {"train": "train-v{}.json", "dev": "dev-v{}.json"}
-_PARTS = {"train": "train", "dev": "validation"}  # Hugging Face's names of the splits
+_SPLITS = {"train": "train", "dev": "validation"}  # Hugging Face's names of the splits
 # Patterns of core/documents.
 _ARTICLES = {"data": [{"paragraphs": [{"context": str, "qas": [dict]}]}]}
 _QUESTION = {"id": str, "question": str, "answers?": list | None, "is_impossible?": bool}
@@ -37,7 +37,7 @@ class Question(NamedTuple):
     answers: answers of several annotators; the first is the target in training.
     impossible: whether the question is known to have no answer.
     article: title of the paragraph's article, by which `hold_out` chooses.
-    place: name of the question in messages.
+    location: name of the question in messages, such as its file and id.
     """
 
     key: str
@@ -46,7 +46,7 @@ class Question(NamedTuple):
     answers: tuple[Answer, ...]
     impossible: bool
     article: str
-    place: str
+    location: str
 
     @property
     def texts(self) -> tuple[str, str]:
@@ -66,7 +66,7 @@ def load_squad(source: Path | str, split: Literal["train", "dev"], version: Vers
             f"{file} has only answerable questions, unlike SQuAD 2.0. Use the task squad1, or name a file of SQuAD 2.0."
         )
     if version == "1.1" and (first := next((q for q in questions if q.impossible), None)):
-        raise UserError(f"{first.place} has no answer, which SQuAD 1.1 does not allow. Use the task squad2.")
+        raise UserError(f"{first.location} has no answer, which SQuAD 1.1 does not allow. Use the task squad2.")
     return questions
 
 
@@ -86,13 +86,13 @@ def hold_out(questions: Sequence[Question], share: float) -> tuple[list[Question
     UserError if either list is empty.
     """
     held = {article for article in {q.article for q in questions} if is_heldout(article, share)}
-    parts = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
-    if not all(parts):
+    lists = [q for q in questions if q.article not in held], [q for q in questions if q.article in held]
+    if not all(lists):
         raise UserError(
             f"squad.heldout = {share} of {len({q.article for q in questions})} articles leaves training or scoring "
             "without an article. Use another share."
         )
-    return parts
+    return lists
 
 
 def _find(path: Path, split: str, version: str) -> Path:
@@ -101,13 +101,13 @@ def _find(path: Path, split: str, version: str) -> Path:
     name = _JSON[split].format(version)
     if (path / name).is_file():
         return path / name
-    files = sorted([*path.glob(f"{_PARTS[split]}*.parquet"), *path.glob(f"*/{_PARTS[split]}*.parquet")])
+    files = sorted([*path.glob(f"{_SPLITS[split]}*.parquet"), *path.glob(f"*/{_SPLITS[split]}*.parquet")])
     if len(files) == 1:
         return files[0]
     if files:
-        raise UserError(f"{path} holds {len(files)} files {_PARTS[split]}*.parquet, not one. Name the one to read.")
+        raise UserError(f"{path} holds {len(files)} files {_SPLITS[split]}*.parquet, not one. Name the one to read.")
     raise UserError(
-        f"neither {path / name} nor {path}/{_PARTS[split]}*.parquet exists. Add one of these files, or name the file "
+        f"neither {path / name} nor {path}/{_SPLITS[split]}*.parquet exists. Add one of these files, or name the file "
         "itself."
     )
 
@@ -116,11 +116,11 @@ def check_questions(questions: list[Question], origin: str) -> list[Question]:
     """Return `questions`; raises UserError if there are none or two share an id. origin: the source, in messages."""
     if not questions:
         raise UserError(f"{origin} holds no question. Name another file.")
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for question in questions:
-        if question.key in places:
-            raise UserError(f"{question.place} has the same id as {places[question.key]}. Make the ids unique.")
-        places[question.key] = question.place
+        if question.key in locations:
+            raise UserError(f"{question.location} has the same id as {locations[question.key]}. Make the ids unique.")
+        locations[question.key] = question.location
     return questions
 
 
@@ -131,39 +131,39 @@ def _read_json(file: Path) -> Iterator[Question]:
         raise UserError(f"{file} does not exist. Correct data_dir.") from error
     for i, article in enumerate(articles):
         for j, paragraph in enumerate(article["paragraphs"]):
-            place, title = f"{file} article {i} paragraph {j}", str(article.get("title", f"article {i}"))
+            location, title = f"{file} article {i} paragraph {j}", str(article.get("title", f"article {i}"))
             for k, record in enumerate(paragraph["qas"]):
-                yield _question(record, paragraph["context"], title, place, f"question {k}")
+                yield _question(record, paragraph["context"], title, location, f"question {k}")
 
 
-def _question(record: dict[str, Any], context: Any, article: str, place: str, number: str) -> Question:
+def _question(record: dict[str, Any], context: Any, article: str, location: str, number: str) -> Question:
     try:
         listed = fitting(record, _QUESTION).get("answers") or []
         fitting(listed, [_ANSWER], "answers")
     except DocumentError as error:
-        raise UserError(f"{place} {number}: {error}. {_ADVICE}") from error
-    place = f"{place} question {record['id']}"
+        raise UserError(f"{location} {number}: {error}. {_ADVICE}") from error
+    location = f"{location} question {record['id']}"
     key, text, paragraph = (
-        fields.text(cell, place, name)
+        fields.text(cell, location, name)
         for name, cell in (("id", record["id"]), ("question", record["question"]), ("context", context))
     )
-    answers = tuple(Answer(fields.text(answer["text"], place, "text"), answer["answer_start"]) for answer in listed)
+    answers = tuple(Answer(fields.text(answer["text"], location, "text"), answer["answer_start"]) for answer in listed)
     impossible = record.get("is_impossible", record.get("answers") == [])
     if impossible and answers:
         raise UserError(
-            f"{place} has is_impossible = true and the answer {answers[0].text[:50]!r}. Remove one of the two."
+            f"{location} has is_impossible = true and the answer {answers[0].text[:50]!r}. Remove one of the two."
         )
-    return Question(key, text, paragraph, answers, impossible, article, place)
+    return Question(key, text, paragraph, answers, impossible, article, location)
 
 
 def _from_rows(rows: Iterable[dict[str, Any]], origin: str) -> Iterator[Question]:
     """Yield the questions in Hugging Face's rows; a row has a list of answer texts and a list of starts."""
     for number, row in enumerate(rows):
-        place = f"{origin} row {number}"
+        location = f"{origin} row {number}"
         answers = row.get("answers")
         columns = [answers.get(name) if isinstance(answers, dict) else None for name in ("text", "answer_start")]
         if not all(isinstance(column, list) for column in columns):
-            raise UserError(f"{place} has no answers with text and answer_start. Use a data set in SQuAD's layout.")
+            raise UserError(f"{location} has no answers with text and answer_start. Use a data set in SQuAD's layout.")
         pairs = zip(*columns, strict=False)
         record = {**row, "answers": [{"text": text, "answer_start": start} for text, start in pairs]}
         yield _question(record, row.get("context"), str(row.get("title", "")), origin, f"row {number}")

@@ -1,4 +1,4 @@
-"""Options of question answering tasks, the tasks of SQuAD, and what its official scripts define.
+"""Options of question answering tasks, the tasks of SQuAD, and the definitions of its official scripts.
 
 These are exact match, F1 and the files of predictions of SQuAD 1.1 and 2.0.
 """
@@ -39,7 +39,7 @@ class SquadOptions:
     # maximum of starts per window, ends per window (if joint, per start) and candidate answers per question
     candidates: int = Decoding.candidates
     joint: bool = False  # use ELECTRA's head, which predicts the end given the start, and whether there is an answer
-    # null odds (score of "no answer") above which no answer is given; "none": 0, or -2.75 if joint
+    # null odds (score of "no answer") above which the prediction is "no answer"; "none": 0, or -2.75 if joint
     threshold: float | None = None
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class SquadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanTask:
-    """A task with questions whose answers are parts of paragraphs; `read(split, directory)` returns a split.
+    """A task with questions whose answers are spans of paragraphs; `read(split, directory)` returns a split.
 
     nulls: whether some questions have no answer (SQuAD 2.0).
     """
@@ -70,7 +70,7 @@ class SpanTask:
     def check(self, questions: Sequence[Question]) -> None:
         """Raise UserError if a question has no answer, unless the task has unanswerable questions (`nulls`)."""
         if not self.nulls and (bare := next((q for q in questions if not q.answers), None)):
-            raise UserError(f"{bare.place} has no answer, so predictions cannot be scored. Use a split with answers.")
+            raise UserError(f"{bare.location} has no answer, so no prediction can be scored. Use a split with answers.")
 
 
 def _squad(version: squad.Version) -> Callable[[SplitName, Path | str], SplitExamples]:
@@ -133,7 +133,7 @@ def score_1(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
     for question in _counted(questions):
         if not question.answers:
             raise UserError(
-                f"{question.place} has no answer, so predictions cannot be scored. Use a split with answers."
+                f"{question.location} has no answer, so no prediction can be scored. Use a split with answers."
             )
         if question.key in predictions:
             text = predictions[question.key]
@@ -148,7 +148,7 @@ def score_2(
     """Return `exact` and `f1` of SQuAD 2.0 in percent, and the best of each over all thresholds of the null odds.
 
     The keys are those of the official script: `exact`, `f1`, `best_exact`, `best_exact_thresh`, `best_f1` and
-    `best_f1_thresh`, the thresholds that reach the best scores.
+    `best_f1_thresh`, the thresholds of the best scores.
 
     predictions, null_odds: by question id. A prediction whose null odds exceed `threshold` counts as "no answer".
     Raises UserError naming a question without a prediction.
@@ -156,7 +156,7 @@ def score_2(
     for question in _counted(questions):
         for name, table in (("prediction", predictions), ("null odds", null_odds)):
             if question.key not in table:
-                raise UserError(f"{question.place} has no {name}. Predict every question.")
+                raise UserError(f"{question.location} has no {name}. Predict every question.")
     chosen: dict[str, float] = {}
     best: dict[str, float] = {}
     for name, metric in (("exact", exact), ("f1", f1_or_none)):
@@ -176,7 +176,7 @@ def best_threshold(
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
-    """Return the highest score in percent over all thresholds of the null odds, and the threshold that reaches it.
+    """Return the highest score in percent over all thresholds of the null odds, and its threshold.
 
     predictions, scores (0 to 1), null_odds: by question id.
 

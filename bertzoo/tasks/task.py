@@ -52,7 +52,7 @@ class SplitExamples(NamedTuple):
 class Task:
     """A task with labels.
 
-    read: (split, directory) -> the split's examples. It raises UserError if a file is missing (naming its place) or
+    read: (split, directory) -> the split's examples. It raises UserError if a file is missing (naming its path) or
     damaged (naming file and line).
     metrics: names in `METRICS` (metrics.py).
     labels: in the order of the logits, as the leaderboard spells them.
@@ -86,16 +86,16 @@ class Task:
     def parts(self, split: str) -> tuple[str, ...]:
         """Return the names of the data sets that form `split`: train, dev or test.
 
-        Any other `split` is itself the name of a data set, and is returned alone. Raises UserError if the task has no
+        Any other `split` is itself the name of a data set, the only one returned. Raises UserError if the task has no
         such split.
         """
         sets = {"train": self.train, "dev": self.dev, "test": self.test}
-        parts = sets.get(split, (split,))
-        if not parts:
-            known = ", ".join(name for name, names in sets.items() if names)
-            advice = "Name a file with --input." if self.name == "own" else f"Use {known}."
+        names = sets.get(split, (split,))
+        if not names:
+            splits = ", ".join(name for name, data_sets in sets.items() if data_sets)
+            advice = "Name a file with --input." if self.name == "own" else f"Use {splits}."
             raise UserError(f"{self.name} has no {split} set. {advice}")
-        return parts
+        return names
 
 
 def double_unordered(examples: Sequence[Example]) -> list[Example]:

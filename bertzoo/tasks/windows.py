@@ -19,7 +19,7 @@ from bertzoo.tasks.squad import Question
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # a word: characters that are not spaces in BERT's code
 _NO_IDS = np.zeros(0, np.int32)
-_NOWHERE = (-1, -1)  # stands for "no answer" in place of the first and last token
+_NOWHERE = (-1, -1)  # stands for "no answer" instead of the first and last token
 
 
 class Pieces(NamedTuple):
@@ -28,13 +28,13 @@ class Pieces(NamedTuple):
     ids: (n,), token ids.
     offsets: (n,2), each token's start and end.
     words: (w + 1,), index of each word's first token, and n.
-    places: (w,2), each word's start and end.
+    spans: (w,2), each word's start and end.
     """
 
     ids: np.ndarray
     offsets: np.ndarray
     words: np.ndarray
-    places: np.ndarray
+    spans: np.ndarray
 
 
 class Window(NamedTuple):
@@ -73,26 +73,26 @@ def cut(pieces: int, room: int, stride: int) -> list[tuple[int, np.ndarray]]:
     has the context min(left, right) + 0.01 · size. If several windows give a token equal context, the first one counts.
     """
     owners, highest = np.zeros(pieces, np.int32), np.full(pieces, -1.0)
-    parts, first = [], 0
+    slices, first = [], 0
     while first < pieces:
         size = min(pieces - first, room)
-        part, places = slice(first, first + size), np.arange(size)
-        context = np.minimum(places, places[::-1]) + 0.01 * size
-        better = context > highest[part]
-        owners[part][better] = len(parts)
-        highest[part][better] = context[better]
-        parts.append(part)
-        if part.stop == pieces:
+        span, positions = slice(first, first + size), np.arange(size)
+        context = np.minimum(positions, positions[::-1]) + 0.01 * size
+        better = context > highest[span]
+        owners[span][better] = len(slices)
+        highest[span][better] = context[better]
+        slices.append(span)
+        if span.stop == pieces:
             break
         first += min(size, stride)
-    return [(part.start, owners[part] == number) for number, part in enumerate(parts)]
+    return [(span.start, owners[span] == number) for number, span in enumerate(slices)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
-    """Options for cutting paragraphs into rows `[CLS] question [SEP] part [SEP]`. Parts start `stride` tokens apart."""
+    """Options for cutting paragraphs into windows `[CLS] question [SEP] text [SEP]`, `stride` tokens apart."""
 
-    max_length: int = 384  # maximum number of tokens of a row
+    max_length: int = 384  # maximum number of tokens of a window
     stride: int = 128
     max_question: int = 64  # maximum number of tokens of a question; further tokens are dropped
 
@@ -143,9 +143,9 @@ class Windows:
     @property
     def digest(self) -> str:
         """SHA-256 of the rows, the answers and the answers' positions, in hexadecimal."""
-        known = [(question.impossible, *(answer.text for answer in question.answers)) for question in self.questions]
+        answers = [(question.impossible, *(answer.text for answer in question.answers)) for question in self.questions]
         spans = [(window.question, window.start, window.end) for window in self.windows]
-        return hashlib.sha256(json.dumps([self.rows.digest, known, spans]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.rows.digest, answers, spans]).encode()).hexdigest()
 
     def batch(self, slot: Slot, batch_size: int) -> dict[str, np.ndarray]:
         """Return the arrays of `Rows.batch`. With labels, add the answers' positions `start` and `end`, (B,) int32, and
@@ -165,11 +165,11 @@ class Windows:
         self, slots: Sequence[Slot], outputs: Sequence[Mapping[str, np.ndarray]]
     ) -> list[dict[str, np.ndarray]]:
         """Return batches' outputs (B,...) as a dict per window, in order; raises ValueError if a window is missing."""
-        places = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
+        positions = self.rows.restore(slots, [np.arange(len(slot.rows)) for slot in slots])
         batches = self.rows.restore(slots, [np.full(len(slot.rows), i) for i, slot in enumerate(slots)])
         return [
-            {name: array[place] for name, array in outputs[batch].items()}
-            for place, batch in zip(places.tolist(), batches.tolist(), strict=True)
+            {name: array[position] for name, array in outputs[batch].items()}
+            for position, batch in zip(positions.tolist(), batches.tolist(), strict=True)
         ]
 
 
@@ -214,7 +214,7 @@ def make_windows(
             skipped["the paragraph has no token"] += 1
         for first, best in layouts[context, count]:
             inside = first <= span[0] and span[1] < first + len(best)
-            start, end = (place - first + context if inside else 0 for place in span)
+            start, end = (position - first + context if inside else 0 for position in span)
             windows.append(Window(index, context, first, best, start, end))
             ids.append(np.concatenate([head, paragraph.ids[first : first + len(best)], sep]))
     rows = join_rows(
@@ -244,20 +244,20 @@ def align(question: Question, pieces: Pieces, ids: np.ndarray) -> tuple[int, int
     within these words, the result spans only these tokens. An impossible question has (-1, -1).
 
     pieces: the paragraph's tokens.
-    ids: those of the answer's tokens, (n,).
+    ids: token ids of the answer, (n,).
     """
     if question.impossible:
         return _NOWHERE
     if not question.answers:
         raise UserError(
-            f"{question.place} has no answer, but is not marked is_impossible. Add an answer, or set is_impossible."
+            f"{question.location} has no answer, but is not marked is_impossible. Add an answer, or set is_impossible."
         )
     answer = question.answers[0]
     if answer.start is None:
         return "the answer is not in the paragraph"
     if not 0 <= answer.start < len(question.context):
         raise UserError(
-            f"{question.place} has an answer at character {answer.start}, but the paragraph has "
+            f"{question.location} has an answer at character {answer.start}, but the paragraph has "
             f"{len(question.context)} characters. Correct answer_start."
         )
     last = answer.start + len(answer.text) - 1
@@ -266,9 +266,9 @@ def align(question: Question, pieces: Pieces, ids: np.ndarray) -> tuple[int, int
     if last >= len(question.context):
         return "the answer ends beyond the paragraph"
     # A space belongs to the word before it.
-    word, final = np.searchsorted(pieces.places[:, 0], (answer.start, last), side="right").tolist()
-    there = " ".join(question.context[a:b] for a, b in pieces.places[max(word - 1, 0) : final].tolist())
-    if word == 0 or target.lower() not in there.lower():
+    word, final = np.searchsorted(pieces.spans[:, 0], (answer.start, last), side="right").tolist()
+    covered = " ".join(question.context[a:b] for a, b in pieces.spans[max(word - 1, 0) : final].tolist())
+    if word == 0 or target.lower() not in covered.lower():
         return "the answer is not in the paragraph where it should start"
     start, end = int(pieces.words[word - 1]), int(pieces.words[final]) - 1
     if end < start:
@@ -294,23 +294,23 @@ def _pieces(contexts: Sequence[str], tokenizer: Tokenizer) -> dict[str, Pieces]:
     def word(text: str, start: int, end: int) -> str:
         return tokenizer.after_space(text[start:end]) if start else text[start:end]
 
-    places = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
-    words = list(dict.fromkeys(word(text, a, b) for text, spans in places.items() for a, b in spans))
-    known = dict(zip(words, tokenizer.encode_offsets(words), strict=True))
-    found = {}
-    for text, spans in places.items():
-        pieces = [known[word(text, a, b)] for a, b in spans]
+    word_spans = {text: [match.span() for match in _WORD.finditer(text)] for text in dict.fromkeys(contexts)}
+    words = list(dict.fromkeys(word(text, a, b) for text, spans in word_spans.items() for a, b in spans))
+    encoded = dict(zip(words, tokenizer.encode_offsets(words), strict=True))
+    paragraphs = {}
+    for text, spans in word_spans.items():
+        pieces = [encoded[word(text, a, b)] for a, b in spans]
         counts = [len(ids) for ids, _ in pieces]
         begins = np.repeat(np.array([a for a, _ in spans], np.int32), counts)
         shifts = np.repeat(np.array([b - len(word(text, a, b)) for a, b in spans], np.int32), counts)
         offsets = np.concatenate([np.zeros((0, 2), np.int32), *(offsets for _, offsets in pieces)])
-        found[text] = Pieces(
+        paragraphs[text] = Pieces(
             np.concatenate([np.zeros(0, np.int32), *(ids for ids, _ in pieces)]),
             np.maximum(offsets + shifts[:, None], begins[:, None]),
             np.cumsum([0, *counts]),
             np.array(spans, np.int64).reshape(-1, 2),
         )
-    return found
+    return paragraphs
 
 
 def _encode(texts: Sequence[str], tokenizer: Tokenizer) -> dict[str, np.ndarray]:

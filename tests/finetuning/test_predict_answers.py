@@ -85,10 +85,10 @@ def test_answers_are_those_that_were_scored_with_their_places(quiz_run: Path, qu
 
 def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, quiz_folder: Path):
     model, questions = load_task_model(quiz_run), squad.read_questions(quiz_folder / "dev-v1.1.json")
-    whole = [each.given for each in model.predict(questions).values]
+    whole = [each.selected for each in model.predict(questions).values]
     order = np.random.default_rng(3).permutation(len(questions))
     other = replace(model, recipe=replace(model.recipe, buckets=3))
-    found = [each.given for each in other.predict([questions[i] for i in order], 7).values]
+    found = [each.selected for each in other.predict([questions[i] for i in order], 7).values]
     for one, index in zip(found, order.tolist(), strict=True):
         two = whole[index]
         assert one is not None and two is not None and (one.text, one.at) == (two.text, two.at)

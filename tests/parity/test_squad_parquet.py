@@ -31,7 +31,7 @@ def test_rows_are_questions(tmp_path):
     file = tmp_path / "squad_v2" / "validation-00000-of-00001.parquet"
     pq.write_table(pa.Table.from_pylist(ROWS), file)
     first, second = squad.load_squad(tmp_path, "dev", "2.0")
-    assert first.answers == (("cät", 2),) and not first.impossible and first.place == f"{file} question a"
+    assert first.answers == (("cät", 2),) and not first.impossible and first.location == f"{file} question a"
     assert second.answers == () and second.impossible and second.context == "A cät." and second.article == "T"
     with pytest.raises(UserError, match=mentioning(f"{file} question b", "SQuAD 1.1")):
         squad.load_squad(file, "dev", "1.1")

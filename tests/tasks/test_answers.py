@@ -187,7 +187,7 @@ def test_texts_equal_berts_realignment():
             continue
         predicted = " ".join(TOKENIZER.token(i) for i in known.ids[first : last + 1]).replace(" ##", "")
         word, final = np.searchsorted(known.words, (first, last), side="right") - 1
-        words = " ".join(CONTEXT[a:b] for a, b in known.places[word : final + 1])
+        words = " ".join(CONTEXT[a:b] for a, b in known.spans[word : final + 1])
         assert found.text(0, start, end) == realigned(predicted, words)
         compared += 1
     assert compared > 300

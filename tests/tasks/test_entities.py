@@ -75,7 +75,7 @@ def test_offsets_are_those_of_the_entity_in_any_text(name: str, aggregation: str
 @given(text=ANY, data=st.data())
 def test_every_range_of_words_returns(name: str, aggregation: str, text: str, data: st.DataObject):
     _, pieces = tagged(text, made=MADE[name], aggregation=aggregation)
-    places = [tuple(place) for place in pieces.places.tolist() if place[0] < place[1]]
+    places = [tuple(place) for place in pieces.spans.tolist() if place[0] < place[1]]
     flat = list(itertools.chain.from_iterable(places))
     assert flat == sorted(flat) and all(0 <= place <= len(text) for place in flat)
     assert all(text[a:b] == text[a:b].strip() for a, b in places)
@@ -97,7 +97,7 @@ def test_punctuation_and_chinese_are_words_in_every_tokenizer():
     text = "(Ada), a.b 日本x"
     for name, made in MADE.items():
         (pieces,) = find_words([text], made, "first")
-        found = [text[a:b] for a, b in pieces.places.tolist() if a < b]
+        found = [text[a:b] for a, b in pieces.spans.tolist() if a < b]
         assert found[:7] == ["(", "Ada", ")", ",", "a", ".", "b"], name
         assert "日" in found and "本" in found and found[-1] == "x", name
 
@@ -205,11 +205,11 @@ def test_a_words_probabilities_are_of_its_first_its_surest_or_all_tokens():
 @given(st.lists(st.text("ab ,", max_size=60), min_size=1, max_size=4), st.integers(3, 12), st.booleans())
 def test_each_token_counts_once_in_the_window_with_most_context(texts: list[str], max_length: int, every: bool):
     pieces = find_words(texts, LETTERS, "first")
-    tags = [np.arange(len(one.places)) % 5 for one in pieces]
+    tags = [np.arange(len(one.spans)) % 5 for one in pieces]
     keys = [str(i) for i in range(len(texts))]
     made = make_text_windows(keys, pieces, LETTERS, max_length, 0, tags, every)
     assert made.rows.first is not None
-    assert made.rows.first.sum() == sum(len(one.ids if every else one.places) for one in pieces)
+    assert made.rows.first.sum() == sum(len(one.ids if every else one.spans) for one in pieces)
     bare = make_text_windows(keys, pieces, LETTERS, max_length, 0)
     assert bare.rows.lengths.max() <= max_length and {w.text for w in bare.windows} == set(range(len(texts)))
     slots = [Slot(np.array([row]), max_length) for row in range(len(bare.rows))]

@@ -25,7 +25,7 @@ def test_questions_come_in_order_with_their_paragraph(tmp_path):
     ]
     assert [q.answers for q in found] == [(("cat", 2),), (("dog", 9),), (("y", 2),)]
     assert not any(q.impossible for q in found)
-    assert found[2].place == f"{file} article 1 paragraph 0 question c"
+    assert found[2].location == f"{file} article 1 paragraph 0 question c"
     assert squad.load_squad(file, "dev", "1.1") == found == squad.read_questions(file)
 
 

@@ -192,8 +192,8 @@ def test_pieces_equal_those_of_the_words_and_offsets_cover_them(tokenizer, sever
     found = make(question(context), labels=False, tokenizer=tokenizer).pieces[context]
     spaced = [*several[:1], *map(tokenizer.after_space, several[1:])]
     np.testing.assert_array_equal(found.ids, np.concatenate(tokenizer.encode_batch(spaced)))
-    assert len(found.words) == len(several) + 1 and [context[a:b] for a, b in found.places] == several
-    for (first, past), (start, end) in zip(zip(found.words, found.words[1:], strict=False), found.places, strict=True):
+    assert len(found.words) == len(several) + 1 and [context[a:b] for a, b in found.spans] == several
+    for (first, past), (start, end) in zip(zip(found.words, found.words[1:], strict=False), found.spans, strict=True):
         offsets = found.offsets[first:past]
         assert np.all(offsets[:, 0] <= offsets[:, 1]) and np.all(np.diff(offsets, axis=0) >= 0)
         assert np.all(offsets >= start) and np.all(offsets <= end)
