@@ -258,7 +258,7 @@ def train(
 
     hosts.in_turn("the plans of the rows", batches.check_rows)
     hosts.share("the run directory", begin)
-    own = functools.partial(sharding.own_rows, mesh=built.mesh)
+    own = functools.partial(sharding.local_rows, mesh=built.mesh)
     reporters: list[Reporter] = []
     if hosts.is_first():
         reporters = file_reporters(run.metrics, run.path / "tensorboard")

@@ -1,4 +1,4 @@
-"""A built run: its stages, what each trains, on which devices, and the shapes of all that a step reads and writes."""
+"""A built run: its stages, their objectives, the devices, and the shapes of all inputs and outputs of a step."""
 
 import dataclasses
 import functools
@@ -30,16 +30,16 @@ class Stage:
 
     steps: int  # optimiser steps
     batch_size: int  # rows of one step, over all devices and microbatches
-    max_length: int  # row length in tokens
-    max_predictions: int = 20  # most masked positions per row
-    # predicted share of a row's tokens, or [first, last] for a linear change over the stage; "none":
+    max_length: int  # sequence length in tokens
+    max_predictions: int = 20  # most masked positions per sequence
+    # predicted share of a sequence's tokens, or [first, last] for a linear change over the stage; "none":
     # data.masking.share, which held-out evaluation always uses
     masking_share: float | tuple[float, ...] | None = None
     learning_rate: float | None = None  # peak of the stage's schedule; "none": the optimiser's
     # microbatches a step is cut into; "none": in pretrain and transfer on CPUs those of about 1,024 tokens, else one
     accumulate: int | None = None
-    # state to keep from the stage before, beside the parameters: "moments" keeps the optimiser's moments under a new
-    # schedule; "all" also continues the schedule; "params" starts with a fresh optimiser
+    # state to carry from the previous stage, beside the parameters: "moments" carries the optimiser's moments under a
+    # new schedule; "all" also continues the schedule; "params" starts with a fresh optimiser
     carry: Literal["moments", "all", "params"] = "moments"
 
     def __post_init__(self):
@@ -52,7 +52,7 @@ class Stage:
         if self.max_predictions >= self.max_length:
             raise ConfigError(
                 f"max_predictions={self.max_predictions} is not less than max_length={self.max_length}, "
-                "so every token of a row would be masked. Lower max_predictions."
+                "so every token of a sequence would be masked. Lower max_predictions."
             )
         shares = self.masking_shares
         if shares is not None:
@@ -83,7 +83,7 @@ class Stage:
 
     @property
     def masking_shares(self) -> tuple[float, ...] | None:
-        """Shares of a row's tokens to predict at the first and at the last step; None selects data.masking.share."""
+        """Shares of a sequence's tokens to predict at the first and the last step; None selects data.masking.share."""
         if self.masking_share is None or isinstance(self.masking_share, tuple):
             return self.masking_share
         return self.masking_share, self.masking_share
@@ -119,21 +119,21 @@ def total_steps(stages: Sequence[Stage]) -> int:
 
 
 def start_of(stages: Sequence[Stage], index: int) -> int:
-    """Return the number of steps done when stage `index` starts."""
+    """Return the number of finished steps when stage `index` starts."""
     return total_steps(stages[:index])
 
 
 def locate(stages: Sequence[Stage], step: int) -> tuple[int, int]:
-    """Return (index of the stage that does the next step, steps done inside it) after `step` steps.
+    """Return (index of the stage of the next step, finished steps of this stage) after `step` steps.
 
     After the last step, returns (len(stages), 0). Raises ConfigError if the run has fewer steps.
     """
-    left = step
+    remaining = step
     for index, stage in enumerate(stages):
-        if left < stage.steps:
-            return index, left
-        left -= stage.steps
-    if left:
+        if remaining < stage.steps:
+            return index, remaining
+        remaining -= stage.steps
+    if remaining:
         raise ConfigError(f"step {step} is beyond the {total_steps(stages)} steps of the stages. Use an earlier step.")
     return len(stages), 0
 
@@ -166,13 +166,13 @@ class StageSetup:
     objective: Objective
     optimizer: Optimizer
     rates: RateFactor | None = None  # None trains all parameters at the full rate
-    # builds an optimiser from the schedule, in place of `optim.build`
+    # builds an optimiser from the schedule, instead of `optim.build`
     rule: Callable[[Callable[[Any], jax.Array]], optax.GradientTransformation] | None = None
     name: str = ""  # in messages
 
     @property
     def is_shared(self) -> bool:
-        """Whether another run's setup may be equal; two with functions of their own never are."""
+        """Whether another run's setup may be equal; setups with functions never are."""
         return not (self.rates or self.rule)
 
     def transformation(self, steps: int, learning_rate: float | None = None) -> optax.GradientTransformation:
@@ -209,13 +209,13 @@ class _WithFrozen:
 Shapes = dict[str, jax.ShapeDtypeStruct]
 
 
-@functools.lru_cache(maxsize=16)  # a seed or a sweep's run would trace again what an equal one traced, for seconds
+@functools.lru_cache(maxsize=16)  # otherwise, equal runs of seeds or a sweep would trace again, which takes seconds
 def _jitted_steps(
     setup: StageSetup,
     schedule: tuple[int, float | None],
     microbatches: int,
     mesh: jax.sharding.Mesh,
-    frozen_places: tuple[jax.sharding.Sharding, ...],
+    frozen_shardings: tuple[jax.sharding.Sharding, ...],
     frozen_tree: Any,
 ) -> tuple[Any, Any]:
     optimizer = setup.transformation(*schedule)
@@ -224,7 +224,7 @@ def _jitted_steps(
         optimizer,
         accumulate=microbatches,
         shardings=states.shardings_of(states.abstract(setup.objective, optimizer, mesh)),
-        frozen_shardings=jax.tree.unflatten(frozen_tree, frozen_places),
+        frozen_shardings=jax.tree.unflatten(frozen_tree, frozen_shardings),
     )
     return train_step, make_eval_step(setup.objective)
 
@@ -243,7 +243,7 @@ class Experiment:
     # (stage, rows) -> shapes of a batch, if all batches of a stage have the same
     batch: Callable[[int, int], Shapes] = lambda stage, rows: {}
     frozen: Any = None  # shapes, boxed with their logical axes, of the parameters in `loop.Job.frozen`
-    frozen_dtype: Any = None  # number format in which they are held
+    frozen_dtype: Any = None  # number format of these parameters
     plain: Callable[[], "Experiment"] | None = None  # builds the same run without recomputation, to count FLOPs
     where: Callable[[int], str] = "stages.{}".format  # config key of a stage, for messages
     boxed: Any = dataclasses.field(init=False)  # shapes and dtypes of the trained parameters, with their logical axes
@@ -274,10 +274,10 @@ class Experiment:
         return self.setups[index].transformation(group.steps, group.learning_rate)
 
     def learning_rate(self, index: int) -> Callable[[int], jax.Array]:
-        """Return the function n -> learning rate of the run's n-th step, n = 1, 2, …, for steps in stage `index`."""
+        """Return the function n -> learning rate of the run's n-th step, n = 1, 2, …, for steps of stage `index`."""
         group = schedule_group(self.stages, index)
         rate = optim.schedule_of(self.setups[index].optimizer, group.steps, group.learning_rate)
-        return lambda done: rate(done - 1 - group.start)
+        return lambda step: rate(step - 1 - group.start)
 
     def state(self, index: int) -> State:
         """Return shapes and shardings of the training state in stage `index`; only trained parameters have moments."""
@@ -296,10 +296,10 @@ class Experiment:
     def jitted_steps(self, index: int) -> tuple[Any, Any]:
         """Build the jitted training step of a stage and its evaluation step."""
         group, setup = schedule_group(self.stages, index), self.setups[index]
-        places, tree = jax.tree.flatten(states.shardings_of(self.frozen_shapes))
+        shardings, tree = jax.tree.flatten(states.shardings_of(self.frozen_shapes))
         schedule, microbatches = (group.steps, group.learning_rate), self.stages[index].microbatches
         build = _jitted_steps if setup.is_shared else _jitted_steps.__wrapped__
-        return build(setup, schedule, microbatches, self.mesh, tuple(places), tree)
+        return build(setup, schedule, microbatches, self.mesh, tuple(shardings), tree)
 
     def lower(self, index: int) -> jax.stages.Lowered:
         """Lower the step of stage `index` for the mesh's devices, which this machine may lack."""

@@ -32,7 +32,7 @@ _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID",
 _GKE = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 _BROKEN = ("Gloo", "gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "connection", "heartbeat")
 _HOUR = 3600
-_numbers = itertools.count()  # numbers for barriers and shares, which all processes reach in the same order
+_numbers = itertools.count()  # numbers for barriers and shares, which all processes call in the same order
 _connected = threading.Event()
 
 
@@ -72,7 +72,7 @@ class Cluster:
             )
 
     def detection(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """Return how processes find one another, or None for a run of one process.
+        """Return how processes discover one another, or None for a run of one process.
 
         "explicit" stands for --distributed.coordinator; "slurm", "gketpu" and "gcetpu" are jax's names for clusters.
         """
@@ -93,7 +93,7 @@ class Cluster:
 def _is_tpu_vm() -> bool:
     if find_spec("libtpu") is None or "tpu" not in os.environ.get("JAX_PLATFORMS", "tpu"):
         return False
-    from jax._src.hardware_utils import num_available_tpu_chips_and_device_id  # tells TPU chips from other devices
+    from jax._src.hardware_utils import num_available_tpu_chips_and_device_id  # excludes devices other than TPUs
 
     return num_available_tpu_chips_and_device_id()[0] > 0
 
@@ -243,7 +243,7 @@ def barrier(topic: str, timeout: float = _HOUR) -> None:
 def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Value:
     """Run `action` in process 0 only and return its result, a JSON value, in every process.
 
-    topic: what the processes wait for, such as "the corpus"; equal in all processes. HostLost quotes it.
+    topic: a noun phrase for the result, such as "the corpus"; equal in all processes. HostLost quotes it.
 
     If the action raises an error, process 0 raises that error, and every other process raises FirstProcessError. Raises
     HostLost if process 0 sends no result within `timeout` seconds.
@@ -268,7 +268,7 @@ def share(topic: str, action: Callable[[], Value], timeout: float = _HOUR) -> Va
 
 
 def in_turn(topic: str, action: Callable[[], Any], timeout: float = _HOUR) -> Any:
-    """Run `action` in process 0, then in all others; return the process's own result. Raises the errors of `share`."""
+    """Run `action` in process 0, then in all others; return this process's result. Raises the errors of `share`."""
     results = []
     share(topic, lambda: results.append(action()), timeout)
     return results[0] if results else action()

@@ -33,11 +33,11 @@ class RunSettings:
     """
 
     log_every: int = 10  # steps between two log lines
-    evaluate_every: int = 500  # steps between two evaluations on the held-out part; 0: never evaluate
-    evaluate_rows: int = 1024  # rows of the held-out part that an evaluation reads
+    evaluate_every: int = 500  # steps between two evaluations on the held-out split; 0: never evaluate
+    evaluate_rows: int = 1024  # rows of the held-out split that an evaluation reads
     save_every: int = 500  # steps between two checkpoints; 0: only at the end of a stage
-    keep_last: int = 3  # newest checkpoints that stay
-    keep_best: int = 1  # checkpoints with the lowest held-out loss that also stay
+    keep_last: int = 3  # newest checkpoints to keep
+    keep_best: int = 1  # checkpoints with the lowest held-out loss to keep as well
     # first step of a trace by jax.profiler, in the folder profile; in a pruning, of each of its trainings; 0: no trace
     profile_start: int = 0
     profile_steps: int = 0  # steps that the trace holds
@@ -71,9 +71,9 @@ class Job:
     experiment: Experiment
     config: RunSettings
     seed: int
-    # (stage, row) -> this process's part of the stage's batches, from the batch that starts at `row`
+    # (stage, row) -> this process's rows of the stage's batches, from the batch that starts at `row`
     batches: Callable[[int, int], Iterator[HostBatch]]
-    heldout: Callable[[int], Iterable[HostBatch]] | None = None  # stage -> this process's part of the held-out batches
+    heldout: Callable[[int], Iterable[HostBatch]] | None = None  # stage -> this process's rows of the held-out batches
     checkpoints: Checkpoints | None = None
     reporters: Sequence[Reporter] = ()
     length: Callable[[Batch], int] | None = None  # row length of a batch, if it may be less than the stage's max_length
@@ -81,10 +81,10 @@ class Job:
     flops_per_example: Callable[[int, Batch], float] | None = None
     frozen: Any = None  # parameters that objectives read but training neither changes nor saves, such as a teacher's
     initial: Mapping[str, np.ndarray] | None = None  # parameters by path of a fresh run; the others are drawn
-    # (step, params) -> metrics of every evaluation, including `loss`, in place of the held-out means
+    # (step, params) -> metrics of every evaluation, including `loss`, instead of the held-out means
     measure: Callable[[int, Any], dict[str, float]] | None = None
     enough: Callable[[int], bool] = lambda step: False  # whether to finish early, after this step
-    followed: bool = False  # whether another run follows in this program, which a signal at the last step then stops
+    followed: bool = False  # whether another run follows in this program; if so, a signal at the last step stops it
     profile: Path | None = None  # directory for a trace of the steps in `config`
     memory_advice: Advice = lambda stage, share: "Use a smaller batch."
 
@@ -170,7 +170,7 @@ def run(job: Job) -> State:
         if job.initial and not resumed and job.heldout and job.config.evaluate_every:
             record.heldout(0, job.compute_metrics(0, 0, state.params))
         while step < end and not job.enough(step):
-            # Enter a stage with its own optimiser, rows and program; a resumed run enters in the middle of one.
+            # Enter a stage, which has its optimiser, rows and program; a resumed run may enter in the middle of it.
             index, inside = locate(built.stages, step)
             state = job.enter_stage(state, index) if index and not inside else state
             train_step = built.step(index)
@@ -219,7 +219,7 @@ def run(job: Job) -> State:
                     raise job.stopped(step, stopping)
         if job.checkpoints:
             job.checkpoints.wait()
-        # A signal may have come since the flag was read. The first call returns what the last step requested.
+        # A signal may have come since the flag was read. The first call returns the request of the last step.
         if job.followed and (late := agreed(stop.name) or agreed(stop.name)):
             record.event("stopped", step, signal=late)
             raise job.stopped(step, late)
@@ -229,9 +229,9 @@ def run(job: Job) -> State:
 
 def _steps(job: Job, state: State) -> Iterator[tuple[int, int, Batch]]:
     """Yield (step, first row of its batch, batch on the devices) for the remaining steps of the state's stage."""
-    index, row, done = int(state.position["stage"]), int(state.position["row"]), int(state.step)
+    index, row, finished = int(state.position["stage"]), int(state.position["row"]), int(state.step)
     source = job.batches(index, row)
-    for step in range(done + 1, start_of(job.experiment.stages, index + 1) + 1):
+    for step in range(finished + 1, start_of(job.experiment.stages, index + 1) + 1):
         batch = next(source, None)
         if batch is None:
             raise RuntimeError(f"the batches of stage {index} end before step {step}. Yield one for every step.")

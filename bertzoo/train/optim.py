@@ -97,8 +97,8 @@ def build_schedule(config: Schedule, peak: float, steps: int) -> Callable[[jax.t
         step = jnp.asarray(step, jnp.float32)
         decay = jnp.ones_like(step)
         if config.kind != "constant":
-            left = jnp.clip((steps - step) / max(steps - start, 1), 0, 1)  # 1 until wsd decays
-            decay = (1 - config.end_factor) * left**config.power + config.end_factor
+            remaining = jnp.clip((steps - step) / max(steps - start, 1), 0, 1)  # 1 until wsd decays
+            decay = (1 - config.end_factor) * remaining**config.power + config.end_factor
         if not warm:
             return peak * decay
         if config.warmup == "least":
@@ -247,7 +247,7 @@ def decayed(params: Any) -> Any:
 
 
 def per_tensor(config: Optimizer) -> optax.GradientTransformation:
-    """Build the per-tensor part of the update (moments, decay, trust ratio), to be multiplied by −learning rate."""
+    """Build the per-tensor terms of the update (moments, decay, trust ratio), to be multiplied by −learning rate."""
     moments = (config.beta1, config.beta2, config.epsilon)
     decay = optax.masked(optax.add_decayed_weights(config.weight_decay), decayed)
     match config:
@@ -341,15 +341,15 @@ def _bias_count(path: tuple, _: Any) -> bool:
     return getattr(path[-1], "tuple_name", "") == "ScaleByAdamState"
 
 
-def carry(old: Any, new: Any, parts: Literal["moments", "all", "params"]) -> Any:
+def carry(old: Any, new: Any, mode: Literal["moments", "all", "params"]) -> Any:
     """Return the optimiser state at the start of a stage, from the old stage's state and a newly initialised state.
 
-    "moments" carries the moments mu and nu, Muon's momentum and, if the optimiser corrects bias, its step count; the
-    schedule restarts. "all" carries the whole old state, so that the schedule continues, and "params" none of it.
+    mode: "moments" carries the moments mu and nu, Muon's momentum and, if the optimiser corrects bias, its step count;
+    the schedule restarts. "all" carries the whole old state, so that the schedule continues, and "params" none of it.
     """
-    if parts == "all":
+    if mode == "all":
         return old
-    if parts == "params":
+    if mode == "params":
         return new
     tree = optax.tree_utils
     new = tree.tree_set(new, mu=tree.tree_get(old, "mu"), nu=tree.tree_get(old, "nu"))

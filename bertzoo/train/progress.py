@@ -60,7 +60,7 @@ def memory_bytes() -> int:
 
 @dataclasses.dataclass(kw_only=True)
 class Meter:
-    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, except what is left out."""
+    """Count steps, tokens, FLOPs and seconds between two calls of `throughput`, except excluded seconds."""
 
     totals: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(4))  # steps, tokens, FLOPs, seconds
     last: float | None = None  # None: the next step is not timed, because it compiles
@@ -107,7 +107,7 @@ class JsonLines:
     """Append every record to a file as one line of JSON and flush it, so that a killed run loses none.
 
     The first record drops an incomplete last line. The first metrics or event "resumed" drop earlier metrics of steps
-    that are repeated; other events repeat no step. Events stay.
+    that are repeated; other events repeat no step. Events remain.
     """
 
     def __init__(self, path: Path | str):
@@ -132,9 +132,9 @@ class JsonLines:
         """Drop an incomplete last line and, unless `first` is None, metrics of the steps that follow it."""
         content = self._path.read_bytes() if self._path.is_file() else b""  # not a device
         lines = [line + b"\n" for line in content.split(b"\n")[:-1]]
-        if (kept := b"".join(line for line in lines if first is None or not _is_repeated(line, first))) != content:
+        if (valid := b"".join(line for line in lines if first is None or not _is_repeated(line, first))) != content:
             self._file.close()
-            atomic.write_bytes(self._path.resolve(), kept)  # a link stays
+            atomic.write_bytes(self._path.resolve(), valid)  # a link remains
             self._file = self._path.open("a", encoding="utf-8")
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class TensorBoard:
 
         now = {"wall_time": time.time(), "step": record["step"]}
         events = []
-        if record.get("event") == "resumed":  # drop what a crashed run wrote after its last checkpoint
+        if record.get("event") == "resumed":  # drop records of a crashed run after its last checkpoint
             events = [Event(**now | {"step": record["step"] + 1}, session_log=SessionLog(status=SessionLog.START))]
         events += [Event(**now, summary=scalar(name, value)) for name, value in scalars(record).items()]
         try:
@@ -203,40 +203,40 @@ def duration(seconds: float) -> str:
     return f"{seconds}s"
 
 
-def figures_line(record: Record, stages: Sequence[Stage]) -> str:
+def metrics_line(record: Record, stages: Sequence[Stage]) -> str:
     """Format a record of training or held-out metrics as one line."""
-    parts = [f"step {record['step']}/{total_steps(stages)}"]
+    words = [f"step {record['step']}/{total_steps(stages)}"]
     if record["split"] != "train":
-        parts[0] += f"  {record['split']}"
-    parts.append(f"loss {record['loss']:.4f}")
-    parts += [
+        words[0] += f"  {record['split']}"
+    words.append(f"loss {record['loss']:.4f}")
+    words += [
         f"{name.removesuffix('_accuracy')} acc {record[name]:.3f}" for name in record if name.endswith("accuracy")
     ]
     for ending, label in SHARES.items():
         names = [name for name in record if name.endswith(f"_{ending}")]
         if names:
-            parts.append(" ".join([label, *(f"{name.partition('_')[0]} {record[name]:.0%}" for name in names)]))
+            words.append(" ".join([label, *(f"{name.partition('_')[0]} {record[name]:.0%}" for name in names)]))
     if "learning_rate" in record:
-        parts.append(f"lr {record['learning_rate']:.2e}")
+        words.append(f"lr {record['learning_rate']:.2e}")
     rates = ("examples_per_second", "ex/s"), ("tokens_per_second", "tok/s"), ("flops_per_second", "FLOP/s")
-    parts += [f"{quantity(record[name])} {unit}" for name, unit in rates if name in record]
+    words += [f"{quantity(record[name])} {unit}" for name, unit in rates if name in record]
     if "mfu" in record:
-        parts.append(f"MFU {record['mfu']:.1%}")
+        words.append(f"MFU {record['mfu']:.1%}")
     if "memory_bytes" in record:
-        parts.append(f"mem {quantity(record['memory_bytes'])}B")
+        words.append(f"mem {quantity(record['memory_bytes'])}B")
     if record.get("examples_per_second"):
         # Assume that the remaining rows are as long, on average, as the previous ones.
         speed = record["examples_per_second"] * stages[record["stage"]].max_length
-        parts.append(f"ETA {duration(tokens_left(stages, record['step']) / speed)}")
-    return "  ".join(parts)
+        words.append(f"ETA {duration(remaining_tokens(stages, record['step']) / speed)}")
+    return "  ".join(words)
 
 
-def tokens_left(stages: Sequence[Stage], step: int) -> int:
+def remaining_tokens(stages: Sequence[Stage], step: int) -> int:
     """Return the tokens of the batches that remain after `step` steps."""
     index, inside = locate(stages, step)
     rest = [stage.steps * stage.batch_size * stage.max_length for stage in stages[index:]]
-    done = inside * stages[index].batch_size * stages[index].max_length if rest else 0
-    return sum(rest) - done
+    finished = inside * stages[index].batch_size * stages[index].max_length if rest else 0
+    return sum(rest) - finished
 
 
 def event_line(record: Record) -> str:
@@ -250,7 +250,7 @@ def event_line(record: Record) -> str:
         )
     if record["event"] == "compiled":
         memory = f"; it needs {quantity(record['memory_bytes'])}B on each device" if record["memory_bytes"] else ""
-        saved = f"; a kept program saved {record['saved_seconds']:.1f} s" if "saved_seconds" in record else ""
+        saved = f"; a cached program saved {record['saved_seconds']:.1f} s" if "saved_seconds" in record else ""
         return f"compiled in {record['seconds']:.1f} s{saved}{memory}"
     hidden = ("event", "step", "message")  # the message of an error, which is printed anyway
     rest = [f"{name} {value}" for name, value in record.items() if name not in hidden]
@@ -271,7 +271,7 @@ class Console:
             self._live.start()
 
     def __call__(self, record: Record) -> None:
-        text = event_line(record) if "event" in record else figures_line(record, self._stages)
+        text = event_line(record) if "event" in record else metrics_line(record, self._stages)
         if self._live and record.get("split") == "train":
             self._live.update(text, refresh=True)
         else:
@@ -282,7 +282,7 @@ class Console:
             self._live.stop()
 
 
-# What a process does besides training steps; each training record has the seconds so far, as restoring_seconds.
+# Activities of a process besides training steps; a training record has the seconds of each, as restoring_seconds.
 SPENT = ("restoring", "compiling", "input", "evaluating", "saving")
 _FIRST_STEPS = (1, 2, 5, 10, 20, 50)  # steps to log in addition to every `log_every`-th
 
@@ -312,14 +312,14 @@ class Recorder:
         self.stage, self._flops = index, {}
 
     @contextlib.contextmanager
-    def spend(self, what: str) -> Iterator[None]:
-        """Count the seconds in this context as spent on `what`, one of SPENT, and not on steps."""
+    def spend(self, activity: str) -> Iterator[None]:
+        """Count the seconds in this context as spent on `activity`, an item of SPENT, and not on steps."""
         start = time.perf_counter()
         try:
             yield
         finally:
             seconds = time.perf_counter() - start
-            self._spent[what] += seconds
+            self._spent[activity] += seconds
             self._meter.leave_out(seconds)
 
     def count_waiting(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -362,7 +362,7 @@ class Recorder:
         self._pending = step, row, report, work
 
     def drain(self) -> None:
-        """Read the report that `put` kept last; raises NonFinite if a number in it is not finite."""
+        """Read the report of the last `put`; raises NonFinite if a number in it is not finite."""
         if self._pending is None:
             return
         (step, row, report, work), self._pending = self._pending, None

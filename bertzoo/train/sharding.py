@@ -17,7 +17,7 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.nn.platform import AttentionKernel, Platform
 from bertzoo.nn.random import row_seeds, words_of
 
-LONGEST = 512  # keys of a row in our own attention kernel, whose blocks hold them all in VMEM
+LONGEST = 512  # keys of a row in bertzoo's attention kernel, whose blocks hold them all in VMEM
 VMEM = 12 * 2**20  # bytes of the attention kernel's blocks; a program may use 16 MiB
 _NO_KERNELS = ("TPU v2", "TPU v3")  # their matrix units take no bfloat16 operands from Pallas kernels
 ROWS = ("data", "fsdp")  # the mesh axes over which a batch's rows are split
@@ -69,8 +69,8 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
     sizes, slices = dataclasses.asdict(config), defaultdict(list)
     for device in devices:
         slices[getattr(device, "slice_index", 0)].append(device)
-    known = math.prod(size for size in sizes.values() if size != -1)
-    shape = tuple(len(devices) // known if size == -1 else size for size in sizes.values())
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    shape = tuple(len(devices) // fixed if size == -1 else size for size in sizes.values())
     # jax.make_mesh accepts a mesh smaller than the device count, so the product is checked here.
     if math.prod(shape) != len(devices):
         raise ConfigError(
@@ -84,8 +84,8 @@ def make_mesh(config: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
             f"{len(devices) // len(slices)} devices, which only `data` may span. Choose a smaller fsdp or tensor."
         )
     axes = {"axis_names": tuple(sizes), "axis_types": (AxisType.Auto,) * 3}
-    parts = [jax.make_mesh((data, *shape[1:]), **axes, devices=slices[index]).devices for index in sorted(slices)]
-    return jax.sharding.Mesh(np.concatenate(parts), **axes)
+    grids = [jax.make_mesh((data, *shape[1:]), **axes, devices=slices[index]).devices for index in sorted(slices)]
+    return jax.sharding.Mesh(np.concatenate(grids), **axes)
 
 
 def one_device() -> jax.sharding.Mesh:
@@ -95,17 +95,17 @@ def one_device() -> jax.sharding.Mesh:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """A parameter's sharding (`spec`), and a sentence for each fallback that it uses (`taken`)."""
+    """A parameter's sharding (`spec`), and a sentence for each of its fallbacks (`taken`)."""
 
     spec: PartitionSpec
     taken: tuple[str, ...]
 
 
 def place(name: str, shape: Sequence[int], logical: Sequence[str | None], mesh: jax.sharding.Mesh) -> Placement:
-    """Return a parameter's placement from its logical axis names; mesh axes of size 1 are left out.
+    """Return a parameter's placement from its logical axis names, without mesh axes of size 1.
 
     If an axis does not divide its dimension, it splits the first dimension in FALLBACKS that is whole and that it
-    divides. Without one, the parameter stays whole on each device of the axis.
+    divides. Otherwise, each device of the axis holds the whole parameter.
 
     Raises ValueError for unknown names or a wrong number of them (a mistake in a module). Raises ConfigError if the
     mesh would split two dimensions over one axis, or the vocabulary unevenly.
@@ -135,20 +135,20 @@ def place(name: str, shape: Sequence[int], logical: Sequence[str | None], mesh: 
             spec[index] = axis
     taken = []
     for index, axis in uneven:
-        parts = mesh.shape[axis]
-        problem = f"{logical[index]} of {shape[index]} is not divisible by {axis}={parts}"
+        count = mesh.shape[axis]
+        problem = f"{logical[index]} of {shape[index]} is not divisible by {axis}={count}"
         if logical[index] == "vocab":
             raise ConfigError(
                 f"parameter {name} of shape {tuple(shape)}: {problem}. Set mesh.{axis} to a divisor of {shape[index]}, "
-                f"or set model.vocab_size to {-(-shape[index] // parts) * parts}."
+                f"or set model.vocab_size to {-(-shape[index] // count) * count}."
             )
-        others = [logical.index(other) for other in FALLBACKS if other in logical]
-        other = next((place for place in others if spec[place] is None and shape[place] % parts == 0), None)
-        if other is None:
+        fallbacks = [logical.index(name) for name in FALLBACKS if name in logical]
+        fallback = next((i for i in fallbacks if spec[i] is None and shape[i] % count == 0), None)
+        if fallback is None:
             taken.append(f"{name}: {problem}; every device holds the whole parameter")
         else:
-            spec[other] = axis
-            taken.append(f"{name}: {problem}; {logical[other]} ({shape[other]}) is split instead")
+            spec[fallback] = axis
+            taken.append(f"{name}: {problem}; {logical[fallback]} ({shape[fallback]}) is split instead")
     return Placement(PartitionSpec(*spec), tuple(taken))
 
 
@@ -158,13 +158,13 @@ def placements(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
     def is_box(leaf):
         return isinstance(leaf, nn.meta.AxisMetadata)
 
-    def one(path, leaf):
+    def placement(path, leaf):
         if not is_box(leaf):
             return Placement(PartitionSpec(), ())
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         return place(name, leaf.unbox().shape, leaf.names, mesh)
 
-    return jax.tree.map_with_path(one, boxed, is_leaf=is_box)
+    return jax.tree.map_with_path(placement, boxed, is_leaf=is_box)
 
 
 def shardings(boxed: Any, mesh: jax.sharding.Mesh) -> Any:
@@ -184,23 +184,23 @@ _gather.defvjp(
 )
 
 
-def as_used(params: Any, places: Any) -> Any:
+def as_used(params: Any, param_shardings: Any) -> Any:
     """Return parameters as a training step uses them: gathered over `fsdp`, with gradients that are split like them.
 
-    Each device thus sums and updates only its own part, as in ZeRO's second stage (Rajbhandari et al. 2020, §5).
+    Each device thus sums and updates only its own shard, as in ZeRO's second stage (Rajbhandari et al. 2020, §5).
 
     XLA would otherwise split the inputs of some products instead and move activations between devices. If all mesh axes
     have several devices and a batch has fewer tokens than a parameter has rows, the gradients would also be wrong
     without any error, as tokens return in another order (jax 0.10.2, tests/runs/test_devices.py).
     """
 
-    def one(leaf: jax.Array, place: jax.sharding.Sharding) -> jax.Array:
-        if not isinstance(place, NamedSharding) or "fsdp" not in place.spec:
+    def gathered(leaf: jax.Array, split: jax.sharding.Sharding) -> jax.Array:
+        if not isinstance(split, NamedSharding) or "fsdp" not in split.spec:
             return leaf
-        whole = PartitionSpec(*(None if axis == "fsdp" else axis for axis in place.spec))
-        return _gather(leaf, NamedSharding(place.mesh, whole), place)
+        whole = PartitionSpec(*(None if axis == "fsdp" else axis for axis in split.spec))
+        return _gather(leaf, NamedSharding(split.mesh, whole), split)
 
-    return jax.tree.map(one, params, places)
+    return jax.tree.map(gathered, params, param_shardings)
 
 
 def replicated(mesh: jax.sharding.Mesh) -> NamedSharding:
@@ -214,19 +214,19 @@ def batch_sharding(mesh: jax.sharding.Mesh) -> NamedSharding:
 
 
 def row_shards(mesh: jax.sharding.Mesh) -> int:
-    """Return the number of parts into which a mesh splits the rows of a batch."""
+    """Return the number of shards into which a mesh splits the rows of a batch."""
     return math.prod(mesh.shape[axis] for axis in ROWS)
 
 
-def own_shards(mesh: jax.sharding.Mesh) -> list[int]:
-    """Return the sorted indices of the batch parts on this process's devices; `row_shards` is the number of parts."""
+def local_shards(mesh: jax.sharding.Mesh) -> list[int]:
+    """Return the sorted indices of the batch shards on this process's devices; `row_shards` is the number of shards."""
     shards, process = mesh.devices.reshape(row_shards(mesh), -1), jax.process_index()
     return [i for i, devices in enumerate(shards) if any(device.process_index == process for device in devices)]
 
 
-def own_rows(batch_size: int, mesh: jax.sharding.Mesh) -> np.ndarray:
-    """Return the indices of a batch's rows that this process builds and holds, in order."""
-    return np.arange(batch_size).reshape(row_shards(mesh), -1)[own_shards(mesh)].reshape(-1)
+def local_rows(batch_size: int, mesh: jax.sharding.Mesh) -> np.ndarray:
+    """Return the sorted indices of a batch's rows that this process builds and holds."""
+    return np.arange(batch_size).reshape(row_shards(mesh), -1)[local_shards(mesh)].reshape(-1)
 
 
 def check_rows(batch_size: int, accumulate: int, mesh: jax.sharding.Mesh) -> None:

@@ -22,7 +22,7 @@ from bertzoo.train import sharding
 class State:
     """The training state, a pytree; step k draws random numbers with fold_in(key, k)."""
 
-    step: jax.Array  # () int32, steps done
+    step: jax.Array  # () int32, number of finished steps
     params: Any
     opt_state: Any
     key: jax.Array  # (2,) uint32, raw key data: the same for the whole run
@@ -76,7 +76,7 @@ def abstract_params(objective: Any, mesh: jax.sharding.Mesh) -> Any:
 def placed(boxed: Any, mesh: jax.sharding.Mesh, dtype: Any = None) -> Any:
     """Return the shapes, dtypes (or `dtype`) and shardings of boxed parameters; raises the errors of `place`."""
     return jax.tree.map(
-        lambda x, place: jax.ShapeDtypeStruct(x.shape, dtype or x.dtype, sharding=place),
+        lambda x, split: jax.ShapeDtypeStruct(x.shape, dtype or x.dtype, sharding=split),
         nn.unbox(boxed),
         sharding.shardings(boxed, mesh),
     )
@@ -88,7 +88,7 @@ def abstract(objective: Any, optimizer: optax.GradientTransformation, mesh: jax.
     Moments are sharded like their parameters; everything else is replicated. Raises the errors of `sharding.place`.
     """
     boxed = boxed_shapes(objective)
-    placed = sharding.shardings(boxed, mesh)
+    param_shardings = sharding.shardings(boxed, mesh)
     everywhere = sharding.replicated(mesh)
     params = nn.unbox(boxed)
     number: Any = jax.ShapeDtypeStruct((), jnp.int32)
@@ -99,17 +99,17 @@ def abstract(objective: Any, optimizer: optax.GradientTransformation, mesh: jax.
         key=jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))),
         position={"stage": number, "row": number},
     )
-    places = jax.tree.map(lambda _: everywhere, shapes)
-    opt_places = optax.tree_utils.tree_map_params(
+    shardings = jax.tree.map(lambda _: everywhere, shapes)
+    opt_shardings = optax.tree_utils.tree_map_params(
         optimizer,
-        lambda leaf, place: leaf if _is_masked(leaf) else place,
+        lambda leaf, split: leaf if _is_masked(leaf) else split,
         shapes.opt_state,
-        placed,
+        param_shardings,
         transform_non_params=lambda _: everywhere,
         is_leaf=_is_masked,
     )
-    places = dataclasses.replace(places, params=placed, opt_state=opt_places)
-    return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), shapes, places)
+    shardings = dataclasses.replace(shardings, params=param_shardings, opt_state=opt_shardings)
+    return jax.tree.map(lambda x, split: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=split), shapes, shardings)
 
 
 def _is_masked(leaf: Any) -> bool:
@@ -118,7 +118,7 @@ def _is_masked(leaf: Any) -> bool:
 
 
 def put(array: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:
-    """Return an array, which every process has whole, on the devices, with the dtype and the sharding of `like`."""
+    """Return an array, which every process holds whole, on the devices, with the dtype and the sharding of `like`."""
     whole = np.asarray(array, like.dtype)
     return jax.make_array_from_callback(whole.shape, like.sharding, whole.__getitem__)
 

@@ -70,38 +70,38 @@ def gradients(
     weights: Sums,
     key: jax.Array,
     accumulate: int = 1,
-    places: Any = None,
-    frozen_places: Any = None,
+    shardings: Any = None,
+    frozen_shardings: Any = None,
 ) -> tuple[Any, Sums, Metrics]:
     """Return (gradient of the loss Σ sums/weights, sums, metrics) of a batch, computed in `accumulate` microbatches.
 
     weights: weight of each loss term in the whole batch, so that microbatches change only rounding and random draws.
     key: random key; microbatch i uses fold_in(key, i).
-    places, frozen_places: shardings of `params` and of `frozen`, or None.
+    shardings, frozen_shardings: those of `params` and of `frozen`, or None.
     """
 
-    def loss(params, part, part_key):
-        whole = params if places is None else sharding.as_used(params, places)
-        fixed = frozen if frozen_places is None else sharding.as_used(frozen, frozen_places)
-        sums, metrics = objective(whole, fixed, part, part_key)
+    def loss(params, microbatch, microbatch_key):
+        whole = params if shardings is None else sharding.as_used(params, shardings)
+        fixed = frozen if frozen_shardings is None else sharding.as_used(frozen, frozen_shardings)
+        sums, metrics = objective(whole, fixed, microbatch, microbatch_key)
         _same_terms(sums, weights)
         return sum(sums[term] / weights[term] for term in sums), (sums, metrics)
 
-    def part_gradient(part, index):
-        grads, (sums, metrics) = jax.grad(loss, has_aux=True)(params, part, jax.random.fold_in(key, index))
+    def microbatch_gradient(microbatch, index):
+        grads, (sums, metrics) = jax.grad(loss, has_aux=True)(params, microbatch, jax.random.fold_in(key, index))
         return grads, sums, metrics
 
     if accumulate == 1:
-        return part_gradient(batch, 0)
+        return microbatch_gradient(batch, 0)
 
     # (accumulate, B/accumulate, …): microbatch i has rows i, i + accumulate, …, so each device keeps its own rows.
     cut = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, accumulate, *x.shape[1:]), 0, 1), batch)
-    parts = cut, jnp.arange(accumulate)
-    zeros = jax.eval_shape(part_gradient, *jax.tree.map(lambda x: x[0], parts))
+    microbatches = cut, jnp.arange(accumulate)
+    zeros = jax.eval_shape(microbatch_gradient, *jax.tree.map(lambda x: x[0], microbatches))
     total, _ = jax.lax.scan(
-        lambda total, part: (jax.tree.map(jnp.add, total, part_gradient(*part)), None),
+        lambda total, microbatch: (jax.tree.map(jnp.add, total, microbatch_gradient(*microbatch)), None),
         jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), zeros),
-        parts,
+        microbatches,
     )
     return total
 
@@ -123,8 +123,8 @@ def make_train_step(
     gradient_norm: global norm of the gradient before clipping.
     finite: whether loss, gradient and update are finite.
     """
-    places = None if shardings is None else shardings.params
-    meshes = [getattr(place, "mesh", None) for place in jax.tree.leaves(shardings)]
+    param_shardings = None if shardings is None else shardings.params
+    meshes = [getattr(leaf, "mesh", None) for leaf in jax.tree.leaves(shardings)]
     platform = sharding.platform_of(meshes[0]) if meshes and isinstance(meshes[0], jax.sharding.Mesh) else None
 
     def train_step(state: State, frozen: Any, batch: Batch):
@@ -132,7 +132,7 @@ def make_train_step(
         weights = objective.weights(batch)
         with traced_for(platform):
             grads, sums, metrics = gradients(
-                objective, state.params, frozen, batch, weights, key, accumulate, places, frozen_shardings
+                objective, state.params, frozen, batch, weights, key, accumulate, param_shardings, frozen_shardings
             )
         with jax.named_scope("optimizer"):
             updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
@@ -182,18 +182,18 @@ def make_eval_step(objective: Objective) -> Callable[[Any, Any, Batch], dict[str
 
 
 def put_batch(batch: HostBatch, mesh: jax.sharding.Mesh) -> Batch:
-    """Build global arrays, split over the mesh, from this process's rows of a batch (`sharding.own_rows`)."""
-    places, own = sharding.batch_sharding(mesh), sharding.own_shards(mesh)
+    """Build global arrays, split over the mesh, from this process's rows of a batch (`sharding.local_rows`)."""
+    row_sharding, shards = sharding.batch_sharding(mesh), sharding.local_shards(mesh)
 
     def put(local: np.ndarray) -> jax.Array:
-        rows = len(local) // len(own)  # rows of one shard
+        rows = len(local) // len(shards)  # rows of one shard
         shape = (rows * sharding.row_shards(mesh), *local.shape[1:])
 
-        def part(index: Any) -> np.ndarray:
-            place = own.index((index[0].start or 0) // rows)
-            return local[place * rows : (place + 1) * rows]
+        def shard(index: Any) -> np.ndarray:
+            position = shards.index((index[0].start or 0) // rows)
+            return local[position * rows : (position + 1) * rows]
 
-        return jax.make_array_from_callback(shape, places, part)
+        return jax.make_array_from_callback(shape, row_sharding, shard)
 
     return {name: put(value) for name, value in batch.items()}
 
@@ -231,7 +231,7 @@ class StepProgram:
         """Compile the step for a batch's shapes and return the bytes that it needs on one device, 0 if unknown."""
         program = self._step.lower(state, frozen, batch).compile()
         if not self._shared:
-            self._step.clear_cache()  # a fifth of what a transfer's step needs beside its arrays
+            self._step.clear_cache()  # a fifth of a transfer's memory beside the arrays of its step
         needed = check_fits(program.memory_analysis())
         self._programs[_shapes(batch)] = program
         return needed
@@ -247,15 +247,15 @@ def _shapes(batch: Batch) -> tuple:
 
 
 _LARGEST_CACHE = 2**31  # bytes; the least recently used programs are dropped first
-_QUICKEST = 0.2  # seconds; programs that compile faster are not kept
+_QUICKEST = 0.2  # seconds; programs that compile faster are not cached
 _cache: str | None = None  # the folder that keep_programs chose last
 
 
 def keep_programs(shared: Path | None = None) -> None:
     """Cache compiled programs, so that a later command does not compile them again.
 
-    shared: folder, on disk or in a bucket, that all processes of a run read and process 0 writes; None stands for the
-    user's cache folder, which a run of several processes does not use, as their programs would have to be the same.
+    shared: folder, on disk or in a bucket, that all processes of a run read and process 0 writes. None selects the
+    user's cache folder, but not in a run of several processes, because all must have the same programs.
 
     Does nothing if JAX already has another cache directory (JAX_COMPILATION_CACHE_DIR), or if the folder cannot be
     written or is another user's, who could change the programs. JAX_ENABLE_COMPILATION_CACHE=false turns the cache off.

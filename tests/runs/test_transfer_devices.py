@@ -72,7 +72,7 @@ def train(
     losses = Losses()
 
     def batches(index: int, row: int) -> Any:
-        own = sharding.own_rows(recipe.stages[index].batch_size, mesh)
+        own = sharding.local_rows(recipe.stages[index].batch_size, mesh)
         for step in range(recipe.stages[index].steps):
             yield {name: array[own] for name, array in batch_of(recipe, index, step).items()}
 

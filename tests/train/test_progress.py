@@ -29,13 +29,13 @@ def test_a_line_has_every_figure():
         "step 12/20", "loss 5.2500", "mlm acc 0.125", "lr 1.00e-03", "1.23k ex/s", "65.5k tok/s", "2.5T FLOP/s",
         "MFU 42.5%", "mem 3GB", f"ETA {progress.duration(left)}",
     ]  # fmt: skip
-    assert progress.figures_line(RECORD, STAGES) == "  ".join(expected)
+    assert progress.metrics_line(RECORD, STAGES) == "  ".join(expected)
 
 
-def test_tokens_left_counts_every_stage():
-    assert progress.tokens_left(STAGES, 0) == 10 * 16 * (128 + 512)
-    assert progress.tokens_left(STAGES, 9) == 16 * 128 + 10 * 16 * 512
-    assert progress.tokens_left(STAGES, 20) == 0
+def test_remaining_tokens_counts_every_stage():
+    assert progress.remaining_tokens(STAGES, 0) == 10 * 16 * (128 + 512)
+    assert progress.remaining_tokens(STAGES, 9) == 16 * 128 + 10 * 16 * 512
+    assert progress.remaining_tokens(STAGES, 20) == 0
 
 
 def test_durations_and_quantities_have_units():
@@ -52,7 +52,7 @@ def test_without_a_terminal_every_record_is_a_plain_line():
     console({"event": "resumed", "step": 12, "stage": 1})
     console.close()
     assert stream.getvalue().splitlines() == [
-        progress.figures_line(RECORD, STAGES), "step 12/20  heldout  loss 5.5000", "resumed at step 12  stage 1"
+        progress.metrics_line(RECORD, STAGES), "step 12/20  heldout  loss 5.5000", "resumed at step 12  stage 1"
     ]  # fmt: skip
 
 
