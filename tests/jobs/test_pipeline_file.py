@@ -183,7 +183,7 @@ def test_an_output_in_a_bucket_is_hashed_anew_when_its_step_runs_again(
 ) -> None:
     pipeline = load(tmp_path)
     record, step = JobRecord(str(tmp_path), pipeline, "gs://b/t"), pipeline.job("student")
-    monkeypatch.setattr(records, "place", lambda name: tmp_path)  # which exists
+    monkeypatch.setattr(records, "to_path", lambda name: tmp_path)  # which exists
     for digest in ("first", "second"):
         monkeypatch.setattr(records, "content_hash", lambda kind, place, digest=digest: digest)
         record.finish(step, record.begin(step), 1.0)
