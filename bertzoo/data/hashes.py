@@ -1,4 +1,4 @@
-"""Hashes of documents; they decide whether a document is held out, read at all, or a copy of another.
+"""Hashes of documents, which decide whether a document is held out, skipped, or a copy of another document.
 
 A mixture may read only a share of a source's documents. Each decision uses different bytes of the hash, so the
 decisions are independent.
@@ -22,7 +22,7 @@ def is_chosen(document: str, share: float) -> bool:
 def document_keys(documents: tuple[str, ...]) -> np.ndarray:
     """Return a uint64 key for each document, (N,); equal documents have equal keys.
 
-    Some two of n different documents share a key with probability n²/2⁶⁵: 0.4 % for the 365 million documents of C4.
+    The probability that any two of n documents share a key is n²/2⁶⁵: 0.4 % for the 365 million documents of C4.
     """
     return np.frombuffer(b"".join(_digest(document)[16:24] for document in documents), np.uint64)
 

@@ -101,7 +101,7 @@ class CustomFiles:
     scheme: Scheme = "BIO"  # tags of the words of an entity, BIO or BIOES (entities)
     # a word has the tag of its first token, its surest (max) or all (average); simple: a token is a word (entities)
     aggregation: Aggregation = "first"
-    # several heads on one model, each with its columns; `kind` and the columns of labels above then stay unset
+    # several heads on one model, each with its columns; leave `kind` and the columns of labels above unset then
     heads: tuple[HeadColumns, ...] = ()
 
     def __post_init__(self) -> None:
@@ -302,7 +302,7 @@ class CustomFiles:
         names = table.names.get(self.label, ())
         index = {label: i for i, label in enumerate(labels)}
         entity_labels = dict.fromkeys(entities.labels_of(labels), 0)
-        # -1 stands for no label in Hugging Face's test splits, unless it is itself a label or a number among others.
+        # In Hugging Face's test splits, -1 stands for no label, unless it is a label or one of several numbers.
         hides = bool(names) or self.kind == "multi_label" or (self.kind == "classification" and "-1" not in labels)
         if optional and self.kind == "regression":
             hides = all(_minus_one(row[-1]) for _, row in table.valid_rows(columns) if row[-1] not in (None, ""))
@@ -370,7 +370,7 @@ class CustomFiles:
         return SplitExamples(examples, {})
 
 
-@functools.lru_cache(maxsize=16)  # the points of a sweep share their files, and reading them takes long
+@functools.lru_cache(maxsize=16)  # the runs of a sweep share their files, which are slow to read
 def _labels_of(task: CustomFiles, directory: str, stamp: Any) -> tuple[str, ...]:
     """Return the labels in a training file. stamp: the file's size and time of change."""
     return task._read_labels(directory)

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 NONE = -1  # predicted if no label reaches its threshold
-BINS = 15  # of probabilities, for the calibration error (Guo et al. 2017)
-CONFIDENCE = 0.95  # of the least precision
+BINS = 15  # bins of probabilities, for the calibration error (Guo et al. 2017)
+CONFIDENCE = 0.95  # of the lower bound of the precision
 _LIMIT = 3.0  # largest absolute logarithm of a temperature
 Criterion = Literal["none", "f1", "precision"]
 
@@ -88,8 +88,8 @@ def choose_thresholds(
 ) -> tuple[tuple[float, ...], list[int]]:
     """Return a threshold for each label, and the indices of the labels whose threshold misses the criterion.
 
-    With `multi_label`, each label has a threshold. Of two labels, the second has one, and the first is predicted below
-    it. More labels share one, below which none is predicted.
+    With `multi_label`, each label has a threshold. With two labels, the first is predicted below the threshold of the
+    second. Three or more labels share a threshold, below which none is predicted.
     criterion: "f1" for the highest F1, "precision" for the most predictions with a precision of at least `least`; see
     `_best_threshold`.
     """
@@ -177,7 +177,7 @@ def decide(
 
 
 def precision_recall(predictions: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
-    """Return `precision` and `recall`, in points, over all predicted labels; of two, over the second.
+    """Return `precision` and `recall`, in points, over all labels, or over the second of two labels.
 
     predictions, labels: label indices (N,), NONE for no prediction, or 1 and 0 for each label, (N,C).
     """

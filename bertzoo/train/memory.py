@@ -80,7 +80,7 @@ def memory_errors(stage: Callable[[], int], advice: Advice) -> Iterator[None]:
 
 
 # Compiled steps need 0.85 to 1.32 times the estimate on a CPU, and less on accelerators, whose compilers fuse more.
-_MOST = 1.35  # limit of memory needed / memory estimated
+_MOST = 1.35  # largest ratio of the needed to the estimated memory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -106,8 +106,8 @@ def scalars(record: Record) -> dict[str, float]:
 class JsonLines:
     """Append every record to a file as one line of JSON and flush it, so that a killed run loses none.
 
-    The first record drops an incomplete last line. The first metrics or event "resumed" drop earlier metrics of steps
-    that are repeated; other events repeat no step. Events remain.
+    The first record drops an incomplete last line. The first metrics, or the event "resumed", drop the metrics of
+    repeated steps, but no events.
     """
 
     def __init__(self, path: Path | str):

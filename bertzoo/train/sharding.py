@@ -41,7 +41,7 @@ FALLBACKS = ("head_size", "feed_forward")  # dimensions to split instead of one 
 class Mesh:
     """Sizes of the mesh axes; -1 (at most once) takes the remaining devices.
 
-    Of several TPU slices, `data` spans all, and the other axes stay inside one, for the network between slices is slow.
+    `data` spans all TPU slices. The other axes stay inside a slice, because the network between slices is slow.
     """
 
     RETIRED: ClassVar[dict[str, Any]] = {"fallbacks": None}

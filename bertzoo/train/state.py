@@ -51,7 +51,7 @@ def named(params: Any) -> dict[str, Any]:
     return {name_of(path): leaf for path, leaf in jax.tree.leaves_with_path(params)}
 
 
-@functools.lru_cache(maxsize=16)  # a start, or a model that is read, needs them several times; a trace takes seconds
+@functools.lru_cache(maxsize=16)  # starting a run and reading a model need them several times; a trace takes seconds
 def boxed_shapes(objective: Any) -> Any:
     """Return the shapes and dtypes of an objective's parameters, boxed with their logical axis names."""
     return init_shapes(objective.init, jax.random.key(0))

@@ -47,7 +47,7 @@ class Tokenizer(ABC):
     file: ClassVar[str]  # name of the vocabulary file
     spellings: ClassVar[Mapping[str, Sequence[str]]]  # possible spellings of each field of Specials
     mark: ClassVar[str]  # prefix of the tokens that begin a word or, in WordPiece, of those that continue one
-    mask_takes_space: ClassVar[bool] = False  # whether a word's token holds the space before it, and so does [MASK]
+    mask_takes_space: ClassVar[bool] = False  # whether a word's token, and so [MASK], holds the space before the word
 
     def __init__(self, config: Any, tokens: list[str], contents: bytes, origin: str):
         """Raise CorpusError naming `origin` if the vocabulary is too large for the config or lacks a special token."""
