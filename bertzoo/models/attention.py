@@ -25,8 +25,8 @@ from bertzoo.nn import (
 Convolution = Literal["span", "dynamic", "fixed", "none"]
 
 
-def maps_of(attention: SelfAttention) -> dict[str, Any]:
-    """Return the maps and the dropout of an attention, by their names, for another kind of attention."""
+def layers_of(attention: SelfAttention) -> dict[str, Any]:
+    """Return the linear layers and the dropout of an attention, by their names, for another kind of attention."""
     return {name: getattr(attention, name) for name in ("query", "key", "value", "output", "dropout")}
 
 
@@ -38,7 +38,7 @@ def check_odd(kernel_size: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DenseHeads:
-    """BERT's attention heads: dense maps for queries, keys, values and output."""
+    """BERT's attention heads: dense layers for queries, keys, values and output."""
 
     kind: Literal["dense"] = "dense"
 
@@ -60,10 +60,10 @@ class GroupedHeads:
     """
 
     kind: Literal["grouped"] = "grouped"
-    query_groups: int = 4  # groups of the query map
-    key_groups: int = 4  # groups of the key map
-    value_groups: int = 4  # groups of the value map
-    output_groups: int = 1  # groups of the map after the attention
+    query_groups: int = 4  # groups of the query projection
+    key_groups: int = 4  # groups of the key projection
+    value_groups: int = 4  # groups of the value projection
+    output_groups: int = 1  # groups of the projection after the attention
     kernel_size: int = 1  # tokens from which a key and a value are computed
     dilation: int = 1  # distance between these tokens
     stride: int = 1  # distance between the tokens that have a key and a value
@@ -91,7 +91,7 @@ class GroupedHeads:
         split = (heads, width // heads)
         padding = self.dilation * (self.kernel_size // 2)
         window = {"window": self.kernel_size, "stride": self.stride, "dilation": self.dilation, "padding": padding}
-        parts = {
+        layers = {
             "query": make.grouped(split, self.query_groups),
             "key": make.grouped(split, self.key_groups, **window),
             "value": make.grouped(split, self.value_groups, **window),
@@ -99,8 +99,8 @@ class GroupedHeads:
             "dropout": Dropout(dropout),
         }
         if self.kernel_size == self.stride == 1:
-            return SelfAttention(**parts)
-        return WindowedAttention(**parts, stride=self.stride)
+            return SelfAttention(**layers)
+        return WindowedAttention(**layers, stride=self.stride)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +147,10 @@ class MixedHeads:
         attention = make.attention(width, split[0], dropout, (split[1], split[1]))
         if self.convolution == "none":
             return attention
-        return MixedAttention(**maps_of(attention), convolution=self._convolution(make, split))
+        return MixedAttention(**layers_of(attention), convolution=self._convolution(make, split))
 
     def _convolution(self, make: LayerFactory, split: tuple[int, int]) -> nn.Module:
-        value, second = (make.dense(split, "model", "heads", "head_size") for _ in range(2))
+        value, projection = (make.dense(split, "model", "heads", "head_size") for _ in range(2))
         generator = make.dense((split[0], self.kernel_size), "model", "heads", "window")
         depthwise = Depthwise(
             window=self.kernel_size,
@@ -163,8 +163,8 @@ class MixedHeads:
             case "fixed":
                 return FixedConvolution(depthwise=depthwise, **shared)
             case "dynamic":
-                return DynamicConvolution(gate=second, kernel_generator=generator, **shared)
-        key = SpanKey(depthwise=depthwise, pointwise=second)
+                return DynamicConvolution(gate=projection, kernel_generator=generator, **shared)
+        key = SpanKey(depthwise=depthwise, pointwise=projection)
         return SpanConvolution(span_key=key, kernel_generator=generator, **shared)
 
 

@@ -33,7 +33,7 @@ class ConvBert(ModelConfig):
     mask_padding: bool = MixedHeads.mask_padding
     # width inside the feed-forward; one for all layers, or a list with one per layer
     feed_forward_size: FeedForwardSize = 1024
-    feed_forward_groups: int = 1  # groups of the feed-forward's two maps
+    feed_forward_groups: int = 1  # groups of the feed-forward's two projections
     max_positions: int = 512
     token_types: int = 2
     activation: Activation = "gelu"

@@ -40,7 +40,7 @@ class MobileBert(ModelConfig):
     # width inside the feed-forward; one for all layers, or a list with one per layer
     feed_forward_size: FeedForwardSize = 512
     feed_forwards: int = 4  # number of consecutive feed-forwards in a layer
-    feed_forward_groups: int = 1  # groups of the feed-forwards' maps; 1 in the released model
+    feed_forward_groups: int = 1  # groups of the feed-forwards' projections; 1 in the released model
     # the attention inside the bottleneck; dense in the released model
     attention: AttentionKind = field(default_factory=DenseHeads)
     # input of queries, keys and values: the layer's input (stream, IB-BERT) or its bottleneck (tiny); shared: values
@@ -70,8 +70,8 @@ class MobileBert(ModelConfig):
         name, width = "bottleneck_size", self.bottleneck_size
         if width is None:
             name, width = "hidden_size", self.hidden_size
-        read = width if self.attention_input == "bottleneck" else self.hidden_size
-        self.attention.check(name, read, width, self.heads)
+        inputs = width if self.attention_input == "bottleneck" else self.hidden_size
+        self.attention.check(name, inputs, width, self.heads)
         check_feed_forward(self, name, width, feed_forward_groups=self.feed_forward_groups)
         if self.attention.kind == "mixed" and self.attention_input == "shared":
             raise ConfigError(

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import flax.linen as nn
 
 from bertzoo.core.errors import ConfigError
-from bertzoo.models.attention import AttentionKind, DenseHeads, maps_of
+from bertzoo.models.attention import AttentionKind, DenseHeads, layers_of
 from bertzoo.models.compute import Activation, Compute
 from bertzoo.models.parts import FeedForwardSize, LayerFactory, ModelConfig, check_feed_forward, check_sizes
 from bertzoo.nn import (
@@ -42,7 +42,7 @@ class ModernBert(ModelConfig):
     heads: int = 12
     # width of each half of the gated feed-forward; one for all layers, or a list with one per layer
     feed_forward_size: FeedForwardSize = 1152
-    feed_forward_groups: int = 1  # groups of the feed-forward's layers; 1 in the paper
+    feed_forward_groups: int = 1  # groups of the feed-forward's projections; 1 in the paper
     # width inside a layer, a multiple of heads; "none", as in the paper: hidden_size
     bottleneck_size: int | None = None
     attention: AttentionKind = field(default_factory=DenseHeads)  # dense in the paper; queries and keys are rotated
@@ -94,24 +94,24 @@ class ModernBert(ModelConfig):
         return super().embedding(make).clone(position=None)
 
     def layer(self, make: LayerFactory, number: int, size: int) -> PreNormLayer:
-        """Build a layer with norms before its parts; the last one ends with the final norm."""
+        """Build a layer with norms before its sublayers; the last one ends with the final norm."""
         is_global, bottleneck, output = number % self.global_every == 0, None, None
         if self.bottleneck_size is not None:
             bottleneck = Bottleneck(dense=make.dense(self._width, "model", "bottleneck"), norm=make.norm())
             output = self._narrow(make.dense(self.hidden_size, "bottleneck", "model"))
-        built: Any = self.attention.build(make, self._width, self.heads, self.attention_dropout)
+        unrotated: Any = self.attention.build(make, self._width, self.heads, self.attention_dropout)
         attention = RotaryAttention(
-            **maps_of(built) | {"output": self._narrow(built.output)},
+            **layers_of(unrotated) | {"output": self._narrow(unrotated.output)},
             theta=self.global_theta if is_global else self.local_theta,
             reach=None if is_global else self.window // 2,
-            convolution=built.convolution,
+            convolution=unrotated.convolution,
         )
-        maps = make.feed_forward(self._width, size, self.activation, self.feed_forward_groups)
+        ungated = make.feed_forward(self._width, size, self.activation, self.feed_forward_groups)
         feed_forward = GatedFeedForward(
-            intermediate=maps.intermediate,
-            gate=maps.intermediate.clone(),
-            output=self._narrow(maps.output),
-            activation=maps.activation,
+            intermediate=ungated.intermediate,
+            gate=ungated.intermediate.clone(),
+            output=self._narrow(ungated.output),
+            activation=ungated.activation,
             dropout=Dropout(self.dropout),
         )
         return make.recomputed(PreNormLayer)(
@@ -125,7 +125,7 @@ class ModernBert(ModelConfig):
         )
 
     def masked_head(self, compute: Compute) -> MaskedHead:
-        """Build the masked-LM head, tied to the word embeddings, without biases but those of the entries."""
+        """Build the masked-LM head, tied to the word embeddings, whose only biases are those of the tokens."""
         head = self.factory(compute).masked_head(self.vocab_size, self.hidden_size, self.activation)
         return head.clone(dense=self._narrow(head.dense))
 

@@ -47,14 +47,14 @@ def layer_outputs(
     if encoder.projection is not None:
         x_BLD = encoder.projection.apply({"params": params["encoder"]["projection"]}, x_BLD)
     trunk = _Trunk(encoder.layers, params["encoder"], mask_BL, train, encoder_key)
-    outputs, done = {}, 0
+    outputs, applied = {}, 0
     for layer in sorted(numbers):
         if layer == 0:
             outputs[0] = LayerOutput(x_BLD, None)
             continue
-        x_BLD = trunk.through(x_BLD, done, layer - 1)
-        x_BLD, attention_BHLM = trunk.one(x_BLD, layer - 1)
-        outputs[layer], done = LayerOutput(x_BLD, attention_BHLM), layer
+        x_BLD = trunk.apply_layers(x_BLD, applied, layer - 1)
+        x_BLD, attention_BHLM = trunk.apply_layer(x_BLD, layer - 1)
+        outputs[layer], applied = LayerOutput(x_BLD, attention_BHLM), layer
     return outputs
 
 
@@ -66,8 +66,8 @@ def stack(params: Any, layers: Sequence[nn.Module]) -> Any:
     if not alike(layers):
         return params
     encoder = params["encoder"]
-    parts = [encoder[name] for name in names(layers)]
-    joined = jax.tree.map(_joined, *parts, is_leaf=lambda leaf: isinstance(leaf, meta.AxisMetadata))
+    layer_params = [encoder[name] for name in names(layers)]
+    joined = jax.tree.map(_joined, *layer_params, is_leaf=lambda leaf: isinstance(leaf, meta.AxisMetadata))
     rest = {name: value for name, value in encoder.items() if name not in names(layers)}
     return {**params, "encoder": {**rest, STACKED: joined}}
 
@@ -104,18 +104,18 @@ class _Trunk:
         self._layers, self._params, self._mask, self._train, self._key = layers, params, mask_BL, train, key
         self._names, self._stacked = names(layers), STACKED in params
 
-    def one(self, x_BLD: jax.Array, index: int) -> tuple[jax.Array, jax.Array]:
+    def apply_layer(self, x_BLD: jax.Array, index: int) -> tuple[jax.Array, jax.Array]:
         """Apply layer `index`, counted from 0, to its input; returns its output and attention probabilities."""
         params = self._at(index) if self._stacked else self._params[self._names[index]]
         return self._apply(index, params, x_BLD, index)
 
-    def through(self, x_BLD: jax.Array, first: int, last: int) -> jax.Array:
+    def apply_layers(self, x_BLD: jax.Array, first: int, last: int) -> jax.Array:
         """Apply the layers with indices in [first, last) in turn; returns the last output."""
         segment = range(first, last)
         loops = self._stacked or alike([self._layers[index] for index in segment])
         if len(segment) < 2 or not loops or current_platform().name == "cpu":
             for index in segment:
-                x_BLD, _ = self.one(x_BLD, index)
+                x_BLD, _ = self.apply_layer(x_BLD, index)
             return x_BLD
         if self._stacked:  # a teacher's parameters, large and without gradient: index them in place
 

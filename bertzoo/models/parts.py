@@ -1,4 +1,4 @@
-"""Shared parts of BERT-like models: builders of modules, checks of sizes, the model with pretraining heads."""
+"""Code that BERT-like models share: builders of modules, checks of sizes, the model with pretraining heads."""
 
 import dataclasses
 from collections.abc import Callable
@@ -58,15 +58,15 @@ RANGES: dict[str, tuple[float, float]] = {
 class ModelConfig:
     """Base class of model configs. It documents the keys; each config declares its own keys and defaults."""
 
-    vocab_size: int  # entries of the vocabulary
+    vocab_size: int  # tokens of the vocabulary
     embedding_size: int  # width of the embeddings
     hidden_size: int  # width of a token's state between the layers
     layers: int  # encoder layers
     heads: Any  # attention heads of a layer; they divide its width
     feed_forward_size: Any  # width inside the feed-forward
-    max_positions: int  # longest row in tokens
-    token_types: int  # number of token types, which mark segments; 0 without a table of them
-    activation: Activation  # function between the feed-forward's maps and in the masked head
+    max_positions: int  # longest sequence, in tokens
+    token_types: int  # number of token types, which mark segments; 0: no embeddings of them
+    activation: Activation  # function between the feed-forward's projections and in the masked head
     dropout: float  # dropout rate of embeddings and of attention and feed-forward outputs
     attention_dropout: float  # dropout rate of attention probabilities
     initializer_range: float  # standard deviation of initial weights
@@ -93,7 +93,7 @@ class ModelConfig:
         return layer_factory(compute, self.initializer_range, self.norm_epsilon)
 
     def embedding(self, make: "LayerFactory") -> Embedding:
-        """Build word, position and (if any) token-type tables, and a norm."""
+        """Build word, position and (if any) token-type embeddings, and a norm."""
         width = getattr(self, "embedding_size", self.hidden_size)
         return Embedding(
             word=make.table(self.vocab_size, width, "vocab"),
@@ -104,7 +104,7 @@ class ModelConfig:
         )
 
     def projection(self, make: "LayerFactory") -> Dense | None:
-        """Build a map from the embedding's width to that of the layers, or return None if both are equal."""
+        """Build a linear layer from the embedding's width to that of the layers, or return None if both are equal."""
         return make.projection(getattr(self, "embedding_size", self.hidden_size), self.hidden_size)
 
     def encoder_layers(self, make: "LayerFactory") -> tuple[nn.Module, ...]:
@@ -135,7 +135,7 @@ class LayerFactory(NamedTuple):
     biases: bool = True  # whether dense layers and norms have biases; grouped convolutions always do
 
     def dense(self, features: int | tuple[int, ...], *axes: str, init: Callable | None = None) -> Dense:
-        """Build an affine map to `features`. axes: kernel axis names, inputs first. init: replaces `kernel_init`."""
+        """Build a linear layer to `features`. axes: kernel axis names, inputs first. init: replaces `kernel_init`."""
         features = (features,) if isinstance(features, int) else features
         kind = Dense if self.biases else Linear
         return kind(features=features, axes=axes, kernel_init=init or self.kernel_init, dtype=self.compute.jax_dtype)
@@ -173,7 +173,7 @@ class LayerFactory(NamedTuple):
         )
 
     def feed_forward(self, width: int, size: int, activation: Activation, groups: int = 1) -> FeedForward:
-        """Build a feed-forward of hidden width `size`: two dense maps or, for groups > 1, two grouped convolutions."""
+        """Build a feed-forward of hidden width `size`: dense layers or, for groups > 1, grouped convolutions."""
         if groups == 1:
             intermediate, output = self.dense(size, "model", "feed_forward"), self.dense(width, "feed_forward", "model")
         else:
@@ -207,7 +207,7 @@ class LayerFactory(NamedTuple):
         )
 
     def projection(self, inputs: int, width: int) -> Dense | None:
-        """Build a map from `inputs` (embedding width) to `width`, or return None if both are equal.
+        """Build a linear layer from `inputs` (embedding width) to `width`, or return None if both are equal.
 
         Its kernel is initialised Glorot-uniform, as in ELECTRA.
         """
@@ -237,9 +237,9 @@ def logit() -> Dense:
     return Dense(features=(1,), axes=axes, kernel_init=glorot_uniform, dtype=jnp.dtype("float32"))
 
 
-def check_divides(width: str, size: int, **parts: int) -> None:
-    """Raise ConfigError unless every number in `parts`, such as heads=12, divides `size`, whose key is `width`."""
-    for name, count in parts.items():
+def check_divides(width: str, size: int, **counts: int) -> None:
+    """Raise ConfigError unless every number in `counts`, such as heads=12, divides `size`, whose key is `width`."""
+    for name, count in counts.items():
         if count < 1 or size % count:
             near = sorted(sorted(divisors(size), key=lambda n: abs(n - count))[:3])
             raise ConfigError(
@@ -364,5 +364,5 @@ def check_feed_forward(config: Any, name: str, width: int, **groups: int) -> Non
             f"feed_forward_size lists {len(size)} sizes, but layers = {layers}. Give one size per layer, or one size "
             "for all layers."
         )
-    for one in dict.fromkeys(per_layer(size, layers)):
-        check_divides("feed_forward_size", one, **groups)
+    for layer_size in dict.fromkeys(per_layer(size, layers)):
+        check_divides("feed_forward_size", layer_size, **groups)

@@ -11,7 +11,7 @@ from bertzoo.nn import FeedForward, Layer
 
 @dataclass(frozen=True, kw_only=True)
 class SqueezeBert(ModelConfig):
-    """Sizes of SqueezeBERT; by default the paper's, with 1 group in attention's output map and 4 in all other maps."""
+    """Sizes of SqueezeBERT; by default the paper's, with 1 group in attention's output projection, else 4."""
 
     has_pooler: ClassVar[bool] = True
 
@@ -22,16 +22,16 @@ class SqueezeBert(ModelConfig):
     heads: int = 12
     # width inside the feed-forward; one for all layers, or a list with one per layer
     feed_forward_size: FeedForwardSize = 3072
-    query_groups: int = GroupedHeads.query_groups  # groups of the query map
-    key_groups: int = GroupedHeads.key_groups  # groups of the key map
-    value_groups: int = GroupedHeads.value_groups  # groups of the value map
-    # groups of the map after the attention (the paper's FFN1)
+    query_groups: int = GroupedHeads.query_groups  # groups of the query projection
+    key_groups: int = GroupedHeads.key_groups  # groups of the key projection
+    value_groups: int = GroupedHeads.value_groups  # groups of the value projection
+    # groups of the projection after the attention (the paper's FFN1)
     attention_output_groups: int = GroupedHeads.output_groups
     kernel_size: int = GroupedHeads.kernel_size  # tokens from which a key and a value are computed; 1 in the paper
     dilation: int = GroupedHeads.dilation  # distance between these tokens
     stride: int = GroupedHeads.stride  # distance between the tokens that have a key and a value
-    intermediate_groups: int = 4  # groups of the feed-forward's first map (FFN2)
-    output_groups: int = 4  # groups of the feed-forward's second map (FFN3)
+    intermediate_groups: int = 4  # groups of the feed-forward's first projection (FFN2)
+    output_groups: int = 4  # groups of the feed-forward's second projection (FFN3)
     max_positions: int = 512
     token_types: int = 2
     activation: Activation = "gelu"

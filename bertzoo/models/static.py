@@ -1,8 +1,8 @@
-"""A table of word vectors: a text's vector is the mean of its tokens' vectors.
+"""Static word embeddings: a text's vector is the mean of its tokens' embeddings.
 
-The order of the tokens does not count until training changes the vectors of positions.
+The order of the tokens does not count until training changes the position embeddings.
 
-The idea of model2vec (https://github.com/MinishLab/model2vec): the words' vectors come from a model of sentences.
+As in model2vec (https://github.com/MinishLab/model2vec), the word embeddings come from a model of sentences.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from bertzoo.nn import Embedding, NoNorm
 
 @dataclass(frozen=True, kw_only=True)
 class Static(ModelConfig):
-    """Sizes of a table of word vectors, without layers. Its vectors of positions are zeros that training may change."""
+    """Sizes of static word embeddings, without layers. Position embeddings are zeros that training may change."""
 
     layers: ClassVar[int] = 0
     token_types: ClassVar[int] = 0  # the words of both texts of a pair count alike
@@ -35,7 +35,7 @@ class Static(ModelConfig):
         check_sizes(self)
 
     def embedding(self, make: LayerFactory) -> Embedding:
-        """Build the embedding of words, whose scales are 1 at first."""
+        """Build the word embeddings, whose scales are 1 at first."""
         positions = make.table(self.max_positions, self.hidden_size, "position").clone(init=initializers.zeros)
         norm = NoNorm(axis="embed", dtype=make.compute.jax_dtype)
         return super().embedding(make).clone(position=positions, norm=norm)

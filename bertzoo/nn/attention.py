@@ -43,7 +43,7 @@ def attend(
         return context_BLHJ, probabilities_BHLM
     if not dropout.acts(train) and cudnn_supports(query_BLHK, key_BMHK, value_BMHJ):
         rows, _, queries, keys = probabilities_BHLM.shape
-        mask_BHLM = jnp.broadcast_to(seen_keys(mask_BM, near_BLM), (rows, 1, queries, keys))
+        mask_BHLM = jnp.broadcast_to(visible_keys(mask_BM, near_BLM), (rows, 1, queries, keys))
         context_BLHJ = jax.nn.dot_product_attention(
             query_BLHK, key_BMHK, value_BMHJ, mask=mask_BHLM, implementation="cudnn"
         )
@@ -58,14 +58,14 @@ def attention_probabilities(
     """Return softmax(q·kᵀ/√K) over the keys that `attend` sees, (B,H,L,M) in float32; uniform if it sees none."""
     scaled_BLHK = query_BLHK * jnp.asarray(query_BLHK.shape[-1] ** -0.5, query_BLHK.dtype)
     scores_BHLM = batched_product("blhk,bmhk->bhlm", scaled_BLHK, key_BMHK, jnp.float32)
-    scores_BHLM = jnp.where(seen_keys(mask_BM, near_BLM), scores_BHLM, MASKED_SCORE)
+    scores_BHLM = jnp.where(visible_keys(mask_BM, near_BLM), scores_BHLM, MASKED_SCORE)
     return jax.nn.softmax(scores_BHLM, axis=-1)
 
 
-def seen_keys(mask_BM: jax.Array, near_BLM: jax.Array | None) -> jax.Array:
+def visible_keys(mask_BM: jax.Array, near_BLM: jax.Array | None) -> jax.Array:
     """Return whether a query sees a key, (B,1,L,M) or, without `near_BLM`, (B,1,1,M)."""
-    seen_BHLM = mask_BM[:, None, None, :] > 0
-    return seen_BHLM if near_BLM is None else seen_BHLM & near_BLM[:, None]
+    visible_BHLM = mask_BM[:, None, None, :] > 0
+    return visible_BHLM if near_BLM is None else visible_BHLM & near_BLM[:, None]
 
 
 def cudnn_supports(query: jax.Array, key: jax.Array, value: jax.Array) -> bool:
@@ -105,8 +105,8 @@ class SelfAttention(nn.Module):
         positions_BR: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
-        seen = self.keys_and_values(x_BLD, x_BLD if values_BMI is None else values_BMI, mask_BL)
-        context_BLHJ, probabilities_BHLM = attend(query_BLHK, *seen, self.dropout, train)
+        keys_values = self.keys_and_values(x_BLD, x_BLD if values_BMI is None else values_BMI, mask_BL)
+        context_BLHJ, probabilities_BHLM = attend(query_BLHK, *keys_values, self.dropout, train)
         if self.convolution is not None:
             convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL, positions_BR)
             context_BLHJ = jnp.concatenate([context_BLHJ, convolved_BLHJ], axis=2)
@@ -123,7 +123,7 @@ class SelfAttention(nn.Module):
 class WindowedAttention(SelfAttention):
     """Self-attention whose `key` and `value` convolve over tokens and keep every `stride`-th, M of L, from the first.
 
-    Padding tokens are 0 for these maps, and a key exists where the token in the middle of its window is no padding. The
+    Both read padding tokens as 0, and a key exists where the token in the middle of its window is no padding. The
     attention probabilities are (B,H,L,M).
     """
 

@@ -13,7 +13,7 @@ from bertzoo.nn.products import add_bias, batched_product, product
 
 
 class Dense(nn.Module):
-    """An affine map (..., *I) -> (..., *O), where *O is `features`, with a kernel (*I, *O) and a bias (*O).
+    """A linear layer (..., *I) -> (..., *O), where *O is `features`, with a kernel (*I, *O) and a bias (*O).
 
     axes: names of the kernel's axes, those of *I first. *I has len(axes) - len(features) axes.
     """
@@ -40,7 +40,7 @@ class Dense(nn.Module):
 
 
 class DensePair(nn.Module):
-    """An affine map of the concatenated vectors x and y: (..., D) and (..., D) -> (..., O); leading axes broadcast.
+    """A linear layer on the concatenated vectors x and y: (..., D) and (..., D) -> (..., O); leading axes broadcast.
 
     The kernel is (2·D, O), the bias (O). Each half of the kernel multiplies one input before broadcasting, so all pairs
     of m vectors x and n vectors y cost m + n products instead of m · n.

@@ -77,12 +77,12 @@ dynamic_convolution.defvjp(
 @jax.jit
 def convolution_at(value_BLHJ: jax.Array, kernel_BRHW: jax.Array, positions_BR: jax.Array) -> jax.Array:
     """Return the outputs (B,R,H,J) of `dynamic_convolution` at R positions of each row, which have these kernels."""
-    (batch, rows), window = positions_BR.shape, kernel_BRHW.shape[-1]
+    (batch, count), window = positions_BR.shape, kernel_BRHW.shape[-1]
     taps_BRW = positions_BR[:, :, None] + jnp.arange(window)
-    seen = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, rows * window))
-    seen_BRWHJ = seen.reshape(batch, rows, window, *value_BLHJ.shape[2:]).astype(jnp.float32)
+    values = take_tokens(_padded(value_BLHJ, window), taps_BRW.reshape(batch, count * window))
+    value_BRWHJ = values.reshape(batch, count, window, *value_BLHJ.shape[2:]).astype(jnp.float32)
     kernel_BRWH = jnp.moveaxis(kernel_BRHW, -1, 2).astype(jnp.float32)
-    return jnp.sum(kernel_BRWH[..., None] * seen_BRWHJ, axis=2).astype(value_BLHJ.dtype)
+    return jnp.sum(kernel_BRWH[..., None] * value_BRWHJ, axis=2).astype(value_BLHJ.dtype)
 
 
 @jax.custom_vjp

@@ -26,7 +26,7 @@ class Table(nn.Module):
 
 
 class Trigram(nn.Module):
-    """A dense map of each token and its two neighbours (MobileBERT §3.4): (B,L,E), mask (B,L) -> (B,L,D).
+    """A linear layer on each token and its two neighbours (MobileBERT §3.4): (B,L,E), mask (B,L) -> (B,L,D).
 
     The kernel (3,E,D) is ordered next token, token, previous token. Neighbours outside the row are 0; with
     `mask_padding`, padding tokens are 0 too.
@@ -54,8 +54,8 @@ class Trigram(nn.Module):
 class Embedding(nn.Module):
     """Map ids, token types and mask, (B,L) each, to dropout(norm(word + position + token type)) (B,L,E) (BERT §3).
 
-    Without a token-type table (DistilBERT), token types are ignored; without one of positions (ModernBERT), positions.
-    `transformation`, if any, maps word embeddings (B,L,E) and the mask to the width of the other tables before the sum
+    Without `token_type` (DistilBERT), token types are ignored; without `position` (ModernBERT), positions.
+    `transformation`, if any, maps word embeddings (B,L,E) and the mask to the width of the other two before the sum
     (MobileBERT).
     """
 

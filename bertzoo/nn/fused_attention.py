@@ -19,7 +19,7 @@ from bertzoo.nn.attention import MASKED_SCORE
 from bertzoo.nn.random import mix
 
 LANES = 128
-TOKENS = 512  # tokens in a block, if it holds several rows or a part of one
+TOKENS = 512  # tokens in a block, if it holds several rows or a section of one
 NEAR_TOKENS = 128  # tokens in a block of windows: the fewest that the kernel takes
 
 
@@ -57,42 +57,42 @@ def _product(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
     return jax.lax.dot_general(left, right, numbers, precision=precision, preferred_element_type=jnp.float32)
 
 
-def _each_head(heads: int, rate: float, words: Any, seeds: Any, query: Any, key: Any, value: Any, mask: Any, use: Any):
+def _over_heads(heads: int, rate: float, words: Any, seeds: Any, query: Any, key: Any, value: Any, mask: Any, use: Any):
     """Call `use` for every head of every row of a block.
 
-    Its arguments: where the head's queries and keys lie in the block, where its values lie, the queries (L,K), scaled
+    Its arguments: slices of the block with the head's queries and keys, and with its values, the queries (L,K), scaled
     by 1/√K, the keys (M,K), the values (M,J), the probabilities (L,M) before dropout, whether a key is a real token
     (1,M), and a function that applies the head's dropout to (L,M).
     """
     rows = query.shape[0]
     key_size, value_size = query.shape[2] // heads, value.shape[2] // heads
-    block, part = pl.program_id(0), pl.program_id(1)
+    block, group = pl.program_id(0), pl.program_id(1)
 
-    def one_row(row: Any, _: Any) -> None:
+    def attend_row(row: Any, _: Any) -> None:
         valid_1M = mask[row] > 0
         for head in range(heads):
-            key_place = row, slice(None), slice(head * key_size, (head + 1) * key_size)
-            value_place = row, slice(None), slice(head * value_size, (head + 1) * value_size)
-            query_LK, key_MK = query[key_place], key[key_place]
+            key_slice = row, slice(None), slice(head * key_size, (head + 1) * key_size)
+            value_slice = row, slice(None), slice(head * value_size, (head + 1) * value_size)
+            query_LK, key_MK = query[key_slice], key[key_slice]
             query_LK = query_LK * jnp.asarray(key_size**-0.5, query_LK.dtype)
             scores_LM = jnp.where(valid_1M, _product(query_LK, key_MK, (1, 1)), MASKED_SCORE)
             keep_LM = None
             if rate:
-                number = words[1] + (part * heads + head).astype(jnp.uint32)
+                number = words[1] + (group * heads + head).astype(jnp.uint32)
                 keep_LM = _keep_mask(seeds[block * rows + row], words[0], number, scores_LM.shape, rate)
             exponentials_LM = jnp.exp(scores_LM - jnp.max(scores_LM, axis=-1, keepdims=True))
             probabilities_LM = exponentials_LM / jnp.sum(exponentials_LM, axis=-1, keepdims=True)
             drop = functools.partial(_dropped, keep_LM=keep_LM, rate=rate)
-            use(key_place, value_place, query_LK, key_MK, value[value_place], probabilities_LM, valid_1M, drop)
+            use(key_slice, value_slice, query_LK, key_MK, value[value_slice], probabilities_LM, valid_1M, drop)
 
-    jax.lax.fori_loop(0, rows, one_row, None)
+    jax.lax.fori_loop(0, rows, attend_row, None)
 
 
 def _keep_mask(seed: jax.Array, salt: jax.Array, head: jax.Array, shape: tuple[int, ...], rate: float) -> jax.Array:
     """Return (L,M): whether dropout keeps each pair of query and key of a head, by the random bits of `random_bits`."""
     rows, columns = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in (0, 1))
-    place = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns
-    return mix(mix(place ^ seed) + salt) >= jnp.uint32(round(rate * 2**32))
+    position = (head * jnp.uint32(shape[0]) + rows) * jnp.uint32(shape[1]) + columns
+    return mix(mix(position ^ seed) + salt) >= jnp.uint32(round(rate * 2**32))
 
 
 def _dropped(x_LM: jax.Array, keep_LM: jax.Array | None, rate: float) -> jax.Array:
@@ -102,27 +102,27 @@ def _dropped(x_LM: jax.Array, keep_LM: jax.Array | None, rate: float) -> jax.Arr
 
 
 def _forward_kernel(heads: int, rate: float, words, seeds, query, key, value, mask, context):
-    def use(_, value_place, query_LK, key_MK, value_MJ, probabilities_LM, valid_1M, drop) -> None:
+    def use(_, value_slice, query_LK, key_MK, value_MJ, probabilities_LM, valid_1M, drop) -> None:
         dropped_LM = drop(probabilities_LM.astype(value_MJ.dtype))
-        context[value_place] = _product(dropped_LM, value_MJ, (1, 0)).astype(context.dtype)
+        context[value_slice] = _product(dropped_LM, value_MJ, (1, 0)).astype(context.dtype)
 
-    _each_head(heads, rate, words, seeds, query, key, value, mask, use)
+    _over_heads(heads, rate, words, seeds, query, key, value, mask, use)
 
 
 def _backward_kernel(
     heads: int, rate: float, words, seeds, query, key, value, mask, change, query_change, key_change, value_change
 ):
-    def use(key_place, value_place, query_LK, key_MK, value_MJ, probabilities_LM, valid_1M, drop) -> None:
-        dtype, change_LJ = value_MJ.dtype, change[value_place]
-        value_change[value_place] = _product(drop(probabilities_LM.astype(dtype)), change_LJ, (0, 0)).astype(dtype)
+    def use(key_slice, value_slice, query_LK, key_MK, value_MJ, probabilities_LM, valid_1M, drop) -> None:
+        dtype, change_LJ = value_MJ.dtype, change[value_slice]
+        value_change[value_slice] = _product(drop(probabilities_LM.astype(dtype)), change_LJ, (0, 0)).astype(dtype)
         change_LM = drop(_product(change_LJ, value_MJ, (1, 1)))
         mean_L1 = jnp.sum(change_LM * probabilities_LM, axis=-1, keepdims=True)
         scores_LM = jnp.where(valid_1M, probabilities_LM * (change_LM - mean_L1), 0.0).astype(dtype)
         scale = query_LK.shape[1] ** -0.5
-        query_change[key_place] = (_product(scores_LM, key_MK, (1, 0)) * scale).astype(dtype)
-        key_change[key_place] = _product(scores_LM, query_LK, (0, 0)).astype(dtype)
+        query_change[key_slice] = (_product(scores_LM, key_MK, (1, 0)) * scale).astype(dtype)
+        key_change[key_slice] = _product(scores_LM, query_LK, (0, 0)).astype(dtype)
 
-    _each_head(heads, rate, words, seeds, query, key, value, mask, use)
+    _over_heads(heads, rate, words, seeds, query, key, value, mask, use)
 
 
 def _call(
@@ -135,10 +135,10 @@ def _call(
 
     def split(array: Any) -> pl.BlockSpec:
         shape = together, array.shape[1], array.shape[2] // heads * in_block
-        return pl.BlockSpec(shape, lambda row, part: (row, 0, part))
+        return pl.BlockSpec(shape, lambda row, group: (row, 0, group))
 
     scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
-    mask = pl.BlockSpec((together, 1, mask_BM.shape[1]), lambda row, part: (row, 0, 0))
+    mask = pl.BlockSpec((together, 1, mask_BM.shape[1]), lambda row, group: (row, 0, 0))
     inputs, more = arrays[:3], arrays[3:]
     return pl.pallas_call(
         functools.partial(kernel, in_block, rate),
@@ -202,7 +202,7 @@ def long_attention(
     """Return softmax(q·kᵀ/√K)·v (B,L,H,J) for rows of any length, without dropout.
 
     reach: largest distance between a query and the keys that it sees; the kernel skips blocks that are farther away.
-    What a query that sees no key gets is undefined. interpret: as in `fused_attention`.
+    The result of a query that sees no key is undefined. interpret: as in `fused_attention`.
     """
     heads, size = query_BLHK.shape[2:]
     tokens = TOKENS if reach is None else NEAR_TOKENS

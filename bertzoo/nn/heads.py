@@ -26,7 +26,7 @@ class Untied(nn.Module):
 class MaskedHead(nn.Module):
     """Map hidden states (B,P,D) to float32 logits (B,P,V), tied to the word embeddings (BERT §3.1, Task #1).
 
-    If the dense map is wider than the table, `extra` maps the features beyond the table's width (MobileBERT).
+    If `dense` is wider than the word embeddings, `extra` projects the features beyond their width (MobileBERT).
     """
 
     dense: nn.Module
@@ -48,7 +48,7 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Map (B,L,D) to float32 logits (B,L), above 0 for replaced tokens; the dense map is from ELECTRA's code."""
+    """Map (B,L,D) to float32 logits (B,L), above 0 for replaced tokens; the dense layer is from ELECTRA's code."""
 
     dense: nn.Module
     output: nn.Module

@@ -26,10 +26,10 @@ class ScaleNorm(LayerNorm):
     use_bias = False
 
 
-def rotate(x_BLHK: jax.Array, places_BL: jax.Array, theta: float) -> jax.Array:
-    """Rotate the pairs (k, k + K/2) by places_BL · theta^(-2k/K) (RoFormer, Su et al. 2021, Eq. 34); B may be 1."""
+def rotate(x_BLHK: jax.Array, positions_BL: jax.Array, theta: float) -> jax.Array:
+    """Rotate the pairs (k, k + K/2) by positions_BL · theta^(-2k/K) (RoFormer, Su et al. 2021, Eq. 34); B may be 1."""
     size = x_BLHK.shape[-1]
-    angle_BLK = places_BL[..., None] * theta ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
+    angle_BLK = positions_BL[..., None] * theta ** (-jnp.arange(0, size, 2, dtype=jnp.float32) / size)
     cos, sin = jnp.cos(angle_BLK)[:, :, None], jnp.sin(angle_BLK)[:, :, None]
     first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
@@ -74,9 +74,9 @@ def attend_near(
     """
     arrays = query_BLHK, key_BMHK, value_BMHJ, mask_BM
     rows, length = mask_BM.shape
-    places_1M = jnp.arange(length)[None]
-    read_BL = places_1M if positions_BR is None else positions_BR
-    near_BLM = jnp.abs(read_BL[:, :, None] - places_1M[:, None, :]) <= reach
+    key_positions_1M = jnp.arange(length)[None]
+    query_positions_BL = key_positions_1M if positions_BR is None else positions_BR
+    near_BLM = jnp.abs(query_positions_BL[:, :, None] - key_positions_1M[:, None, :]) <= reach
     kernel, context_BLHJ = current_platform().attention_kernel, None
     if kernel is not None and positions_BR is None:
         context_BLHJ = kernel(*arrays, dropout, train, reach)
@@ -116,21 +116,21 @@ class RotaryAttention(SelfAttention, kw_only=True):
         values_BMI: jax.Array | None = None,
         positions_BR: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        places_1M = jnp.arange(x_BLD.shape[1])[None]
-        read_BR = places_1M if positions_BR is None else positions_BR
+        key_positions_1M = jnp.arange(x_BLD.shape[1])[None]
+        query_positions_BR = key_positions_1M if positions_BR is None else positions_BR
         query_BLHK = self.query(take_tokens(x_BLD, positions_BR))
-        rotated_BLHK = rotate(query_BLHK, read_BR, self.theta)
-        key_BMHK = rotate(self.key(x_BLD), places_1M, self.theta)
+        rotated_BLHK = rotate(query_BLHK, query_positions_BR, self.theta)
+        key_BMHK = rotate(self.key(x_BLD), key_positions_1M, self.theta)
         value_BMHJ = self.value(x_BLD if values_BMI is None else values_BMI)
         arguments = rotated_BLHK, key_BMHK, value_BMHJ, mask_BL, self.dropout, train
         if self.reach is None or self.reach >= x_BLD.shape[1] - 1:
-            context_BLHJ, seen_BHLM = attend(*arguments)
+            context_BLHJ, probabilities_BHLM = attend(*arguments)
         else:
-            context_BLHJ, seen_BHLM = attend_near(*arguments, self.reach, positions_BR)
+            context_BLHJ, probabilities_BHLM = attend_near(*arguments, self.reach, positions_BR)
         if self.convolution is not None:
             convolved_BLHJ = self.convolution(x_BLD, query_BLHK, mask_BL, positions_BR)
             context_BLHJ = jnp.concatenate([context_BLHJ, convolved_BLHJ], axis=2)
-        return self.dropout(self.output(context_BLHJ), train), seen_BHLM
+        return self.dropout(self.output(context_BLHJ), train), probabilities_BHLM
 
 
 class GatedFeedForward(nn.Module):
@@ -167,8 +167,8 @@ class PreNormLayer(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         b_BLI = x_BLD if self.bottleneck is None else self.bottleneck(x_BLD)
         normed_BLI = b_BLI if self.attention_norm is None else self.attention_norm(b_BLI)
-        attended_BLI, seen_BHLM = self.attention(normed_BLI, mask_BL, train, positions_BR=positions_BR)
+        attended_BLI, probabilities_BHLM = self.attention(normed_BLI, mask_BL, train, positions_BR=positions_BR)
         b_BLI = take_tokens(b_BLI, positions_BR) + attended_BLI
         b_BLI = b_BLI + self.feed_forward(self.feed_forward_norm(b_BLI), train)
         x_BLD = b_BLI if self.output is None else take_tokens(x_BLD, positions_BR) + self.output(b_BLI)
-        return x_BLD if self.output_norm is None else self.output_norm(x_BLD), seen_BHLM
+        return x_BLD if self.output_norm is None else self.output_norm(x_BLD), probabilities_BHLM

@@ -29,7 +29,7 @@ class Matrix(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedNormal:
-    """An initialiser; equal ones compare equal, so that equal modules do and share traces."""
+    """An initialiser that compares by value, so that equal modules compare equal and share traces."""
 
     stddev: float
 
@@ -61,8 +61,8 @@ def parameter(
         # `module.param` would trace the initialiser again to compare shapes, which is half the time of tracing a model.
         value: Any = nn.unbox(module.get_variable("params", name))
         if value.shape != shape:
-            where = "/".join((*module.path, name))
-            raise ValueError(f"parameter {where} has shape {value.shape}, not {shape}. Pass parameters of this model.")
+            path = "/".join((*module.path, name))
+            raise ValueError(f"parameter {path} has shape {value.shape}, not {shape}. Pass parameters of this model.")
         return value
     draw = nn.initializers.zeros if _shapes_only.get() else init
 

@@ -26,18 +26,18 @@ def row_seeds(key: jax.Array, rows: int) -> jax.Array:
 
 def content_seeds(ids_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
     """Return a uint32 seed for each row (B,) that depends only on the row's ids where the mask is not 0."""
-    place_L = mix(jax.lax.iota(jnp.uint32, ids_BL.shape[1]))
-    hashed_BL = mix(ids_BL.astype(jnp.uint32) + place_L)
+    position_L = mix(jax.lax.iota(jnp.uint32, ids_BL.shape[1]))
+    hashed_BL = mix(ids_BL.astype(jnp.uint32) + position_L)
     return mix(jnp.sum(jnp.where(mask_BL > 0, hashed_BL, 0), axis=1, dtype=jnp.uint32))
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return random uint32 (B, ...) from the key, the row's index and the place in the row, independent of sharding."""
+    """Return random uint32 (B, ...) from the key, the row's index and the position in it, whatever the sharding."""
     return _bits(row_seeds(key, shape[0]), words_of(key)[1], shape)
 
 
 def sample(logits_BPV: jax.Array, seeds_B: jax.Array) -> jax.Array:
-    """Draw int32 (B,P) from softmax(logits) of logits (B,P,V): first a block of entries, then an entry of the block.
+    """Draw int32 (B,P) from softmax(logits) of logits (B,P,V): first a block of tokens, then a token of the block.
 
     Both draws invert a running sum of weights, so a position takes two random numbers, where Gumbel noise would take V.
     They depend on the row's seed and the position in the row. On a mesh that splits V, every device gathers the logits.
@@ -56,7 +56,7 @@ def sample(logits_BPV: jax.Array, seeds_B: jax.Array) -> jax.Array:
 
 
 def _block_sums(weights_BPV: jax.Array, block: int) -> jax.Array:
-    """Return the sums (B,P,N) of blocks of entries; the last block may be smaller."""
+    """Return the sums (B,P,N) of blocks of weights; the last block may be smaller."""
     rows, positions, width = weights_BPV.shape
     blocks = -(-width // block)
 
@@ -92,8 +92,8 @@ def words_of(key: jax.Array) -> jax.Array:
 def _bits(seeds_B: jax.Array, salt: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return random uint32 (B, ...): hashes of each row's seed, a salt and the element's position in the row."""
     # Not the position in the batch, which can hold more than 2³² elements.
-    place = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
-    return mix(mix(place ^ seeds_B[:, None]) + salt).reshape(shape)
+    position = jax.lax.broadcasted_iota(jnp.uint32, (shape[0], math.prod(shape[1:])), 1)
+    return mix(mix(position ^ seeds_B[:, None]) + salt).reshape(shape)
 
 
 class Dropout(nn.Module):

@@ -66,8 +66,8 @@ class MaskedObjective(HeadObjective):
 
 def hidden_slots(batch: Batch) -> jax.Array:
     """Return (B,P): 1 for predicted tokens that the input hides, 0 for those that it shows (BERT §3.1: 10 %)."""
-    seen_BP = jnp.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)
-    return (seen_BP != batch["masked_ids"]) * batch["masked_weights"]
+    input_BP = jnp.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)
+    return (input_BP != batch["masked_ids"]) * batch["masked_weights"]
 
 
 def masked_metrics(logits_BPV: jax.Array, batch: Batch, hidden_BP: jax.Array) -> Metrics:

@@ -109,15 +109,15 @@ def corrupt(batch: Batch, drawn_BP: jax.Array) -> Batch:
     other `masked_positions` must be distinct.
     """
     length = batch["input_ids"].shape[1]
-    places_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
+    positions_BP = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
     new_BP = (drawn_BP != batch["masked_ids"]).astype(jnp.float32)
 
     @jax.vmap
-    def put(row_L: jax.Array, places_P: jax.Array, values_P: jax.Array) -> jax.Array:
-        return row_L.at[places_P].set(values_P, mode="drop")
+    def put(row_L: jax.Array, positions_P: jax.Array, values_P: jax.Array) -> jax.Array:
+        return row_L.at[positions_P].set(values_P, mode="drop")
 
-    ids_BL = put(batch["input_ids"], places_BP, drawn_BP)
-    replaced_BL = put(jnp.zeros(ids_BL.shape), places_BP, new_BP)
+    ids_BL = put(batch["input_ids"], positions_BP, drawn_BP)
+    replaced_BL = put(jnp.zeros(ids_BL.shape), positions_BP, new_BP)
     return {**batch, "input_ids": ids_BL, "replaced": replaced_BL, "hidden": hidden_slots(batch)}
 
 

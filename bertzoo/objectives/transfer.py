@@ -194,7 +194,7 @@ class TransferObjective:
     knowledge: Knowledge
     pairs: tuple[tuple[int, int], ...]  # (student's layer, teacher's layer), counted from 1
     masked: bool
-    # a learnt map from the student's `width` to the teacher's width, with parameters for every layer of the student
+    # a learnt projection from the student's `width` to the teacher's, with parameters for every layer of the student
     projection: Dense | None = None
     width: int = 0
 
@@ -203,10 +203,10 @@ class TransferObjective:
         if self.projection is None:
             return params
         state, layers = jnp.zeros((1, self.width)), range(1, depth(self.student.model) + 1)
-        maps = {
-            _place(layer): self.projection.init(jax.random.fold_in(key, layer), state)["params"] for layer in layers
+        projections = {
+            _path(layer): self.projection.init(jax.random.fold_in(key, layer), state)["params"] for layer in layers
         }
-        return {**params, PROJECTIONS: maps}
+        return {**params, PROJECTIONS: projections}
 
     def weights(self, batch: Batch) -> Sums:
         weights = dict.fromkeys(self._discrepancies(), jnp.sum(self._tokens(batch)))
@@ -228,13 +228,13 @@ class TransferObjective:
 
         def distance(name: str, student: int, teacher: int) -> jax.Array:
             """Return the distance `name` between two layers, summed over tokens."""
-            ours, theirs = student_layers[student], teacher_layers[teacher]
+            student_output, teacher_output = student_layers[student], teacher_layers[teacher]
             if name == "attention":
-                return DISCREPANCIES[name](theirs.attention, ours.attention, tokens_BL)
-            hidden: Any = ours.hidden
+                return DISCREPANCIES[name](teacher_output.attention, student_output.attention, tokens_BL)
+            hidden: Any = student_output.hidden
             if self.projection is not None:
-                hidden = self.projection.apply({"params": params[PROJECTIONS][_place(student)]}, hidden)
-            return DISCREPANCIES[name](theirs.hidden, hidden, tokens_BL)
+                hidden = self.projection.apply({"params": params[PROJECTIONS][_path(student)]}, hidden)
+            return DISCREPANCIES[name](teacher_output.hidden, hidden, tokens_BL)
 
         for name, weight in self._discrepancies().items():
             total = sum(distance(name, *pair) for pair in self.pairs)
@@ -284,5 +284,5 @@ class TransferObjective:
         return rows_BL if self.knowledge.pads else rows_BL * batch["attention_mask"]
 
 
-def _place(layer: int) -> str:
+def _path(layer: int) -> str:
     return f"layers_{layer - 1}"
