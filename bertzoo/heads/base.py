@@ -33,23 +33,23 @@ class GraphLayers(NamedTuple):
 
 
 class HeadConfig:
-    """Base class of the configs of heads; its attributes and methods are what other rooms know of a head."""
+    """Base class of the configs of heads; its attributes and methods are the interface of a head for other packages."""
 
     kind: str  # the head's name in configs and files
     pooler: Any  # whether the model keeps its pooler, if any
     module: ClassVar[type]  # class of the Linen modules that `build` returns
     labels: tuple[str, ...] = ()  # names of the classes, in the order of the logits
-    parameters: ClassVar[tuple[str, ...]] = ()  # first parts of the paths of the head's parameters
+    parameters: ClassVar[tuple[str, ...]] = ()  # first names in the paths of the head's parameters
     pipeline: ClassVar[str | None] = None  # the Hugging Face Hub's task, or None
-    # what a row holds: "question" and text, "text", or "any", a text or a pair
+    # what an example holds: "question" and text, "text", or "any", a text or a pair
     form: ClassVar[Literal["question", "text", "any"]] = "any"
     inputs: ClassVar[tuple[str, ...]] = ()  # inputs besides ids, mask and a model's token types
     task_kind: str | None = None  # kind of the tasks for which the head is fine-tuned (`tasks.task.Kind`), or None
-    distillable: ClassVar[bool] = False  # whether a teacher can supply a part of the targets
+    distillable: ClassVar[bool] = False  # whether a teacher's outputs can be targets too
     # function from outputs to the results that an app shows, "softmax", "sigmoid" or "none"; "" if the outputs refer to
     # tokens, so that no file can take a text
     probabilities: str = ""
-    shortest: int = 0  # fewest tokens of a row in a file of variable length
+    shortest: int = 0  # fewest tokens of a sequence in a file of variable length
     answer_options: ClassVar[dict[str, Any]] = {}  # fields of `tasks.squad_tasks.SquadOptions` that the head decides
 
     def __post_init__(self) -> None:
@@ -72,9 +72,9 @@ class HeadConfig:
 
     @staticmethod
     def twin(Encoding: Any, Part: Any, torch: Any) -> tuple[Any, ...]:
-        """Return the PyTorch classes of the head's module and of its own layers, under the same names.
+        """Return the PyTorch classes of the head's module and of its layers, under the same names.
 
-        Their source becomes a part of modeling_bertzoo.py, where `Encoding` and `Part` are. An Encoding defines `head`,
+        Their source goes into modeling_bertzoo.py, which defines `Encoding` and `Part`. An Encoding defines `head`,
         and `exported` too if a file has other outputs.
         """
         return ()
@@ -171,9 +171,9 @@ def pool(
     return total_BD / jnp.sum(weight_BL, -1, keepdims=True)
 
 
-def gather_rows(x_LD: jax.Array, places_P: jax.Array) -> jax.Array:
-    """Gather the rows (P,D) at `places_P` by a product with a one-hot matrix, which every runtime supports."""
-    chosen_PL = (places_P[:, None] == jnp.arange(len(x_LD))[None]).astype(x_LD.dtype)
+def gather_rows(x_LD: jax.Array, positions_P: jax.Array) -> jax.Array:
+    """Gather the rows (P,D) at `positions_P` by a product with a one-hot matrix, which every runtime supports."""
+    chosen_PL = (positions_P[:, None] == jnp.arange(len(x_LD))[None]).astype(x_LD.dtype)
     return chosen_PL @ x_LD
 
 
@@ -222,7 +222,7 @@ class HeadObjective:
         return self.weights(batch)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@functools.lru_cache(maxsize=16)  # a sweep asks for each point, and a trace takes seconds
+@functools.lru_cache(maxsize=16)  # a sweep calls this for each point, and a trace takes seconds
 def _parameters(model: Any, head: Any) -> dict[str, tuple[tuple[int, ...], tuple[str, ...]]]:
     module = head.build(model, Compute())
     boxed = init_shapes(lambda key: init_model(module, key), jax.random.key(0))

@@ -43,7 +43,7 @@ _LEAST_NORM = 1e-12  # as in torch.nn.functional.normalize
 
 
 def normalise(x: jax.Array) -> jax.Array:
-    """Divide vectors (…,E) by their Euclidean norms; a zero vector stays."""
+    """Divide vectors (…,E) by their Euclidean norms; a zero vector remains zero."""
     return x / jnp.sqrt(jnp.maximum(jnp.sum(jnp.square(x), -1, keepdims=True), _LEAST_NORM**2))
 
 
@@ -71,8 +71,8 @@ class SentenceEncoder(Encoding):
     def pool(self, encoded: Encoded, mask_BL: jax.Array) -> jax.Array:
         states, highest = encoded.hidden_states[-1].astype(jnp.float32), jax.lax.Precision.HIGHEST
         if self.pooling == "max":  # jnp.max has the gradient NaN if XLA computes the states twice, with other rounding
-            places_B1D = jnp.argmax(states - FAR * (1.0 - mask_BL[..., None]), axis=1, keepdims=True)
-            return jnp.take_along_axis(states, places_B1D, axis=1)[:, 0]
+            positions_B1D = jnp.argmax(states - FAR * (1.0 - mask_BL[..., None]), axis=1, keepdims=True)
+            return jnp.take_along_axis(states, positions_B1D, axis=1)[:, 0]
         return pool(self.pooling, states, encoded.pooled, mask_BL, highest)
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> jax.Array:
@@ -80,7 +80,7 @@ class SentenceEncoder(Encoding):
 
 
 def finish(x: jax.Array, projection: Callable | None, head: SentenceEncoder) -> jax.Array:
-    """Return pooled vectors (…,D) after the projection, cut and normalised as `head` says."""
+    """Return pooled vectors (…,D) after the projection, cut and normalised as `head` specifies."""
     if projection is not None:
         x = projection(x)
         x = jnp.tanh(x) if head.tanh else x
@@ -285,8 +285,8 @@ class EmbeddingObjective(HeadObjective):
     l2: float = 0.0
     directions: float = 1.0
     relations: float = 0.0
-    # number of parts in which texts are embedded, to save memory; the loss is that of the whole batch, because the
-    # backward pass computes each part again (gradient cache, Gao, Zhang, Han & Callan 2021)
+    # number of chunks in which texts are embedded, to save memory; the loss is that of the whole batch, because the
+    # backward pass computes each chunk again (gradient cache, Gao, Zhang, Han & Callan 2021)
     chunks: int = 1
     reduction: str = "mean"  # the only one; the others would depend on the batch size
 
@@ -313,31 +313,31 @@ class EmbeddingObjective(HeadObjective):
                     loss = cosent(_cosine(cut[:, 0], cut[:, 1]), batch["similarity"], weight_B, self.temperature)
                 total += self.alpha * loss
         if self.alpha < 1:
-            total += (1 - self.alpha) * self._taught(x_BNE, batch[TEACHER].astype(jnp.float32), weight_B)
+            total += (1 - self.alpha) * self._teacher_loss(x_BNE, batch[TEACHER].astype(jnp.float32), weight_B)
         return {TERM: total * count}, {f"{TERM}_loss": (total * count, count), **metrics}
 
     def embed(self, params: Params, batch: Batch, key: jax.Array | None) -> jax.Array:
         """Return the vectors (…,E) of texts (…,L)."""
 
-        def run(part: Batch, key: jax.Array | None) -> jax.Array:
-            flat = {name: array.reshape(-1, array.shape[-1]) for name, array in part.items()}
+        def run(chunk: Batch, key: jax.Array | None) -> jax.Array:
+            flat = {name: array.reshape(-1, array.shape[-1]) for name, array in chunk.items()}
             vectors = apply_model(self.model, params, flat, key, method="logits")
-            return vectors.reshape(*part["input_ids"].shape[:-1], -1)
+            return vectors.reshape(*chunk["input_ids"].shape[:-1], -1)
 
         texts = {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
         rows = len(texts["input_ids"])
         if key is None or self.chunks == 1 or rows % self.chunks:  # one row, when FLOPs are counted
             return run(texts, key)
-        # Part i has rows i, i + chunks, …, so that each device keeps its own rows.
-        parts = {
+        # Chunk i has rows i, i + chunks, …, so that no row moves to another device.
+        chunks = {
             name: jnp.swapaxes(x.reshape(rows // self.chunks, self.chunks, *x.shape[1:]), 0, 1)
             for name, x in texts.items()
         }
         keys = jax.random.split(key, self.chunks)
-        vectors = jax.lax.map(jax.checkpoint(lambda part: run(*part)), (parts, keys))
+        vectors = jax.lax.map(jax.checkpoint(lambda chunk: run(*chunk)), (chunks, keys))
         return jnp.swapaxes(vectors, 0, 1).reshape(rows, *vectors.shape[2:])
 
-    def _taught(self, x_BNE: jax.Array, teacher_BNE: jax.Array, weight_B: jax.Array) -> jax.Array:
+    def _teacher_loss(self, x_BNE: jax.Array, teacher_BNE: jax.Array, weight_B: jax.Array) -> jax.Array:
         x_ME, weight_M = x_BNE.reshape(-1, x_BNE.shape[-1]), jnp.repeat(weight_B, x_BNE.shape[1])
         teacher_ME = teacher_BNE.reshape(-1, teacher_BNE.shape[-1])
         loss = jnp.float32(0)
@@ -369,12 +369,12 @@ def contrastive(
     same_BC = (candidates_C == second_B[:, None]) | (candidates_C == first_B[:, None])
     same_BC = same_BC.at[:, :rows].max(first_B == first_B[:, None])
     wrong_BC = same_BC & ~jnp.eye(rows, len(candidates_C), dtype=bool)
-    own = jnp.arange(rows)
+    answers = jnp.arange(rows)
 
-    def losses(logits: jax.Array, left_out: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
-        kept = jnp.where(left_out | (weight == 0), -jnp.inf, logits)
-        kept = kept.at[own, own].set(jnp.diagonal(logits))  # a row that pads the batch keeps a finite loss
-        return optax.softmax_cross_entropy_with_integer_labels(kept, own), jnp.argmax(kept, -1) == own
+    def losses(logits: jax.Array, excluded: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        scores = jnp.where(excluded | (weight == 0), -jnp.inf, logits)
+        scores = scores.at[answers, answers].set(jnp.diagonal(logits))  # a finite loss for rows that pad the batch
+        return optax.softmax_cross_entropy_with_integer_labels(scores, answers), jnp.argmax(scores, -1) == answers
 
     loss_B, right_B = losses(logits_BC, wrong_BC, jnp.tile(weight_B, len(candidates_C) // rows))
     if symmetric:

@@ -33,10 +33,10 @@ class MultiTaskEncoder(Encoding):
 
     @property
     def reads_first(self) -> bool:
-        return all(one.reads_first for one in self.heads)
+        return all(head.reads_first for head in self.heads)
 
     def head(self, last_BLD: jax.Array, pooled_BD: jax.Array, train: bool) -> Any:
-        return {name: one.head(last_BLD, pooled_BD, train) for name, one in zip(self.names, self.heads, strict=True)}
+        return {name: head.head(last_BLD, pooled_BD, train) for name, head in zip(self.names, self.heads, strict=True)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class MultiTaskHead(HeadConfig):
     heads: tuple[NamedHead, ...] = ()
 
     def __post_init__(self):
-        check_names([one.name for one in self.heads])
+        check_names([named.name for named in self.heads])
 
     @property
     def task_kind(self) -> str | None:
@@ -66,16 +66,16 @@ class MultiTaskHead(HeadConfig):
 
     @property
     def pooler(self) -> bool:
-        return any(one.head.pooler for one in self.heads)
+        return any(named.head.pooler for named in self.heads)
 
     def build(self, model: Any, compute: Compute) -> MultiTaskEncoder:
         bare: Any = {"embedding": None, "encoder": None, "pooler": None}
-        heads = tuple(one.head.build(model, compute).clone(**bare) for one in self.heads)
+        heads = tuple(named.head.build(model, compute).clone(**bare) for named in self.heads)
         backbone = keep_pooler(model.backbone(compute), self.pooler)
-        return MultiTaskEncoder(*backbone, heads, tuple(one.name for one in self.heads))
+        return MultiTaskEncoder(*backbone, heads, tuple(named.name for named in self.heads))
 
     def objective(self, module: Any, **options: Any) -> "MultiTaskObjective":
-        heads = tuple((one.name, one.weight, one.head.objective(None)) for one in self.heads)
+        heads = tuple((named.name, named.weight, named.head.objective(None)) for named in self.heads)
         return MultiTaskObjective(module, heads, **options)
 
     @staticmethod
@@ -94,17 +94,17 @@ class MultiTaskHead(HeadConfig):
     @staticmethod
     def graph(module: Any, params: Any, make: GraphLayers) -> "MultiTaskLogits":
         configs = {config.module: config for config in (SequenceClassification, TokenClassification)}
-        heads = (configs[type(one)].graph(one, params[f"heads_{i}"], make) for i, one in enumerate(module.heads))
+        heads = (configs[type(head)].graph(head, params[f"heads_{i}"], make) for i, head in enumerate(module.heads))
         return MultiTaskLogits(heads=tuple(heads), names=module.names)
 
     @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
         configs = {config.kind: config for config in (SequenceClassification, TokenClassification)}
         return " ".join(
-            configs[one["head"]["kind"]]
-            .result({**description, "head": one["head"]}, None)
-            .replace("`logits`", f"`{one['name']}_logits`")
-            for one in description["head"]["heads"]
+            configs[named["head"]["kind"]]
+            .result({**description, "head": named["head"]}, None)
+            .replace("`logits`", f"`{named['name']}_logits`")
+            for named in description["head"]["heads"]
         )
 
 
@@ -120,8 +120,8 @@ class MultiTaskObjective(HeadObjective):
 
     def totals(self, batch: Batch) -> Sums:
         return {
-            name: replace(one, reduction=self.reduction).weights(_of_head(name, batch))[TERM]
-            for name, _, one in self.heads
+            name: replace(objective, reduction=self.reduction).weights(_of_head(name, batch))[TERM]
+            for name, _, objective in self.heads
         }
 
     def weights(self, batch: Batch) -> Sums:
@@ -130,10 +130,10 @@ class MultiTaskObjective(HeadObjective):
 
     def __call__(self, params: Params, frozen: Params, batch: Batch, key: jax.Array | None) -> tuple[Sums, Metrics]:
         logits, sums, metrics = apply_model(self.model, params, batch, key).logits, {}, {}
-        for name, weight, one in self.heads:
-            total, measured = one.losses(logits[name], _of_head(name, batch))
+        for name, weight, objective in self.heads:
+            total, head_metrics = objective.losses(logits[name], _of_head(name, batch))
             sums[name] = weight * total[TERM]
-            metrics |= {f"{name}{metric.removeprefix(TERM)}": value for metric, value in measured.items()}
+            metrics |= {f"{name}{metric.removeprefix(TERM)}": value for metric, value in head_metrics.items()}
         return sums, metrics
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:
@@ -142,24 +142,24 @@ class MultiTaskObjective(HeadObjective):
 
 
 class MultiTaskLogits(struct.PyTreeNode):
-    """Heads of the export graph, whose outputs have their names in front."""
+    """Heads of the export graph, whose names begin the names of their outputs."""
 
     heads: tuple[Logits, ...]
     names: tuple[str, ...] = struct.field(pytree_node=False)
 
     def __call__(self, x_RD: jax.Array, pooled: Pooled, mask_L: jax.Array, table_VE: Any, inputs: Inputs) -> Arrays:
         return {
-            f"{name}_logits": one(x_RD, pooled, mask_L, table_VE, inputs)["logits"]
-            for name, one in zip(self.names, self.heads, strict=True)
+            f"{name}_logits": head(x_RD, pooled, mask_L, table_VE, inputs)["logits"]
+            for name, head in zip(self.names, self.heads, strict=True)
         }
 
 
 def check_names(names: list[str]) -> None:
     """Raise ConfigError if the names of heads are not different words of letters, digits and _."""
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if not (name.isascii() and name.isidentifier()):
             raise ConfigError(f"name = {name!r} of a head is no word. Use letters, digits and _.")
-        if name in names[:place]:
+        if name in names[:index]:
             raise ConfigError(f"two heads have the name {name!r}. Rename one of them.")
 
 

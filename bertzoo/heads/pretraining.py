@@ -70,8 +70,8 @@ class MaskedLanguageModel(HeadConfig):
 
     @staticmethod
     def result(description: Mapping[str, Any], limits: tuple[float, float] | None) -> str:
-        entries = description["tokenizer"]["entries"]
-        first = f"the softmax of the first {entries:,} `masked_logits` gives the probabilities of the token ids."
+        vocab_size = description["tokenizer"]["entries"]
+        first = f"the softmax of the first {vocab_size:,} `masked_logits` gives the probabilities of the token ids."
         if not description["head"].get("sentence"):
             return first
         classes = {"sop": ("B follows A", "A follows B"), "nsp": ("B follows A", "B is from another text")}

@@ -268,7 +268,7 @@ class JointSpanExtraction(AnswerHead):
 
     @property
     def shortest(self) -> int:
-        """A row has at least as many tokens as the head compares starts."""
+        """Fewest tokens of a sequence: the number of starts that the head compares."""
         return self.beam
 
     @property
@@ -336,14 +336,14 @@ class JointSpanExtraction(AnswerHead):
     def graph(module: Any, params: Any, make: GraphLayers) -> "JointSpanLogits":
         head, weights = module.joint_span_head, params["joint_span_head"]
 
-        def pair(part: Any, params: Any) -> Pair:
+        def pair(pair_head: Any, params: Any) -> Pair:
             kernel, bias = (np.asarray(params["dense"][name]) for name in ("kernel", "bias"))
             width = len(kernel) // 2
             return Pair(
                 dense_x=make.linear(kernel[:width], bias),
                 dense_y=make.linear(kernel[width:], np.zeros_like(bias)),
-                output=make.affine(part.output, params["output"]),
-                activation=make.activation(part.activation),
+                output=make.affine(pair_head.output, params["output"]),
+                activation=make.activation(pair_head.activation),
             )
 
         return JointSpanLogits(
@@ -391,7 +391,7 @@ class JointSpanObjective(HeadObjective):
 
 
 class Pair(struct.PyTreeNode):
-    """Map states x (K,1,D) and y (L,D) to logits of all pairs, (K,L), with a dense layer on [x, y] in two parts."""
+    """Map states x (K,1,D) and y (L,D) to logits of all pairs, (K,L), with a dense layer on [x, y] split in two."""
 
     dense_x: Any
     dense_y: Any
@@ -426,34 +426,34 @@ class JointSpanLogits(struct.PyTreeNode):
 
 
 def align_starts(
-    theirs: Mapping[str, np.ndarray], ours: Mapping[str, np.ndarray]
+    actual: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the outputs of a file (`theirs`) and its model (`ours`) for a row, with end logits for the same starts.
+    """Return a row's outputs of a file (`actual`) and its model (`expected`), with end logits for the same starts.
 
     Outputs without `starts` are returned unchanged. File and model may choose or order `starts` differently: only the
     end logits of common ones are returned, in the model's order, after `drop_excluded`. Raises ValueError if there are
     none.
     """
-    theirs, ours = dict(theirs), dict(ours)
-    if "starts" not in ours:
-        return theirs, ours
-    starts = theirs.pop("starts").tolist()
-    shared = [start in starts for start in ours["starts"].tolist()]
-    order = [starts.index(start) for start in ours.pop("starts").tolist() if start in starts]
+    actual, expected = dict(actual), dict(expected)
+    if "starts" not in expected:
+        return actual, expected
+    starts = actual.pop("starts").tolist()
+    shared = [start in starts for start in expected["starts"].tolist()]
+    order = [starts.index(start) for start in expected.pop("starts").tolist() if start in starts]
     if not order:
         raise ValueError("the file and the model have no common start position of an answer")
-    theirs["end_logits"], ours["end_logits"] = theirs["end_logits"][order], ours["end_logits"][shared]
+    actual["end_logits"], expected["end_logits"] = actual["end_logits"][order], expected["end_logits"][shared]
     for name in ("start_logits", "end_logits"):
-        theirs[name], ours[name] = drop_excluded(theirs[name], ours[name])
-    return theirs, ours
+        actual[name], expected[name] = drop_excluded(actual[name], expected[name])
+    return actual, expected
 
 
 def drop_excluded(actual: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Replace the logits of answers that a model excludes, in a file's logits (`actual`) and the model's (`expected`).
 
-    They are about -1,000, which would hide the errors of others. In `expected` they become 0. In `actual` they become 0
-    if the file excludes the answer, too, and otherwise 1,000, which counts as an error.
+    They are about -1,000, which would hide the errors of other logits. In `expected` they become 0. In `actual` they
+    become 0 if the file excludes the answer, too, and otherwise 1,000, which counts as an error.
     """
     excluded = expected < EXCLUDED / 2
-    kept = np.where(actual < EXCLUDED / 2, 0, -EXCLUDED)
-    return np.where(excluded, kept, actual), np.where(excluded, 0, expected)
+    replacements = np.where(actual < EXCLUDED / 2, 0, -EXCLUDED)
+    return np.where(excluded, replacements, actual), np.where(excluded, 0, expected)
