@@ -82,7 +82,7 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
         match = match_parameters(arrays, shapes, str(path), fresh)
         if recipe.keep_head and match.fresh:
             raise ConfigError(f"keep_head = true, but {path} lacks {', '.join(match.fresh)}. Remove keep_head.")
-        loaded, report = [name for name in shapes if name.split("/")[0] in match.taken], match.report(str(path))
+        loaded, report = [name for name in shapes if name.split("/")[0] in match.copied], match.report(str(path))
     else:
         arrays = initial_words(source, model)
         loaded, report = list(arrays), [f"a new {model.kind}, with the tokenizer and the words' vectors of {path}"]

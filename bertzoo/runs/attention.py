@@ -1,6 +1,6 @@
-"""Attention maps of one model, or of a teacher and its student, on rows of text: compare and draw them.
+"""Attention maps of one model, or of a teacher and its student, on texts: compare and draw them.
 
-A map covers one row without its padding, so each query's probabilities sum to 1. Axes: G teacher heads, H student
+A map covers one text without padding, so each query's probabilities sum to 1. Axes: G teacher heads, H student
 heads, L queries, M keys.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LAYERS = (1, 12)  # default layers, as in MobileBERT's Appendix C
-LABELLED = 40  # tokens; positions of longer rows are numbered
+LABELLED = 40  # tokens; positions of longer texts are numbered
 COLOURS = "YlGnBu"
 PEAKS = 0.005  # share of the values beyond the scale: rare peaks would make everything else one colour
 # Inches: side of a map, side of a single map, side per labelled token, character of a token, title with its gap.
@@ -64,9 +64,9 @@ def _read_model(path: str) -> Pretrained:
 
 
 def encode_texts(texts: Sequence[str], model: Pretrained) -> tuple[list[np.ndarray], str, list[str]]:
-    """Encode every text as a row [CLS] text [SEP]; raises UserError if a text has no tokens.
+    """Encode every text as the sequence [CLS] text [SEP]; raises UserError if a text has no tokens.
 
-    Returns the rows of ids (L,), their description for a title, and the tokens of the first row.
+    Returns the sequences of ids (L,), their description for a title, and the tokens of the first one.
     """
     assert model.tokenizer
     specials, rows = model.tokenizer.specials, []
@@ -95,10 +95,10 @@ def choose_layers(models: Models, pairs: Sequence[tuple[int, int]] | None) -> di
 
 
 def attentions(pretrained: Pretrained, rows: Sequence[np.ndarray], layers: Sequence[int]) -> Iterator[list[np.ndarray]]:
-    """Yield the attention maps of each row of ids (L,), without dropout: (heads, queries, keys) for each of `layers`.
+    """Yield the attention maps of each sequence of ids (L,), without dropout: (heads, queries, keys) of `layers`.
 
-    layers: counted from 1. Memory holds the maps of one row at a time. Raises UserError if the model has no layers, if
-    a layer does not exist or has no heads, or if a row has more positions than the model.
+    layers: counted from 1. Memory holds the maps of one text at a time. Raises UserError if the model has no layers, if
+    a layer does not exist or has no heads, or if a text has more tokens than the model has positions.
     """
     model, origin = pretrained.model, pretrained.origin
     if not model.layers:
@@ -118,7 +118,7 @@ def attentions(pretrained: Pretrained, rows: Sequence[np.ndarray], layers: Seque
         encoded = module.apply({"params": params}, ids, jnp.zeros_like(ids), mask, False, method="encode")
         return [encoded.attentions[layer - 1] for layer in layers]
 
-    def of_row(row: np.ndarray) -> list[np.ndarray]:
+    def row_maps(row: np.ndarray) -> list[np.ndarray]:
         length = len(row)
         ids, mask = (np.pad(array, (0, longest - length))[None] for array in (row, np.ones_like(row)))
         arrays = [np.asarray(array)[0] for array in maps(params, ids, mask)]
@@ -132,15 +132,15 @@ def attentions(pretrained: Pretrained, rows: Sequence[np.ndarray], layers: Seque
                 )
         return [array[:, :length, :length] for array in arrays]
 
-    return map(of_row, rows)
+    return map(row_maps, rows)
 
 
 def compare_heads(
     models: Models, layers: Mapping[str, list[int]], rows: Sequence[np.ndarray]
 ) -> tuple[list[Strip], dict[str, Any]]:
-    """Return the strips of the attention maps of every head of `layers` on the first row, and measured numbers as JSON.
+    """Return the strips of the attention maps of every head of `layers` on the first text, and measurements as JSON.
 
-    With a teacher, match the two models' heads by their divergences, averaged over all rows.
+    With a teacher, match the two models' heads by their divergences, averaged over all texts.
     """
     maps = zip(*(attentions(model, rows, layers[role]) for role, model in models.items()), strict=True)
     first = next(maps)
@@ -149,31 +149,31 @@ def compare_heads(
         for number, heads_HLM in zip(layers["model"], first[0], strict=True):
             strips.append((f"layer {number}", [(f"head {h}", m) for h, m in enumerate(heads_HLM, 1)]))
         return strips, {"layers": layers["model"]}
-    measured = []
+    comparisons = []
     for index, divergence_GH in enumerate(compare(chain([first], maps))):
         pairs, numbers = match(divergence_GH), {role: layers[role][index] for role in models}
-        left = {}
+        unmatched = {}
         for side, (role, number) in enumerate(numbers.items()):
             matched = [pair[side] for pair in pairs]
-            left[role] = [head for head in range(divergence_GH.shape[side]) if head not in matched]
+            unmatched[role] = [head for head in range(divergence_GH.shape[side]) if head not in matched]
             notes = [f", KL {divergence_GH[pair]:.3f}" if role == "student" else "" for pair in pairs]
-            titled = [*zip(matched, notes, strict=True), *((head, ", left over") for head in left[role])]
+            titled = [*zip(matched, notes, strict=True), *((head, ", left over") for head in unmatched[role])]
             drawn = [(f"head {head + 1}{note}", first[side][index][head]) for head, note in titled]
             strips.append((f"{role}, layer {number}", drawn))
         layer = {
             **numbers,
             "kl": divergence_GH.tolist(),
             "matching": [{"teacher": g + 1, "student": h + 1, "kl": float(divergence_GH[g, h])} for g, h in pairs],
-            "left": {role: [head + 1 for head in heads] for role, heads in left.items()},
+            "left": {role: [head + 1 for head in heads] for role, heads in unmatched.items()},
             "matched_kl": float(np.mean([divergence_GH[pair] for pair in pairs])),
             "any_kl": float(divergence_GH.mean()),
         }
-        measured.append(layer)
-    return strips, {"layers": measured}
+        comparisons.append(layer)
+    return strips, {"layers": comparisons}
 
 
 def divergences(teacher_GLM: np.ndarray, student_HLM: np.ndarray) -> np.ndarray:
-    """Return KL(teacher's head || student's head) for every pair of heads (G,H), in nats, summed over a row's queries.
+    """Return KL(teacher's head || student's head) for every pair of heads (G,H), in nats, summed over a text's queries.
 
     Probabilities that float32 rounded to 0 count as the smallest positive float32.
     """
@@ -187,13 +187,13 @@ def divergences(teacher_GLM: np.ndarray, student_HLM: np.ndarray) -> np.ndarray:
 def compare(pairs: Iterable[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]]) -> list[np.ndarray]:
     """Return the heads' mean divergence per query (G,H), in nats, for each pair of layers (MobileBERT, Appendix C).
 
-    pairs: for every row, the attention maps of the teacher's layers and of the student's layers.
+    pairs: for every text, the attention maps of the teacher's layers and of the student's layers.
     """
     rows, queries = [], 0
     for teachers, students in pairs:
         rows.append([divergences(teacher, student) for teacher, student in zip(teachers, students, strict=True)])
         queries += teachers[0].shape[1]
-    return [np.sum(of_rows, axis=0) / queries for of_rows in zip(*rows, strict=True)]
+    return [np.sum(layer, axis=0) / queries for layer in zip(*rows, strict=True)]
 
 
 def match(divergence_GH: np.ndarray) -> list[tuple[int, int]]:

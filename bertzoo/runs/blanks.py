@@ -47,16 +47,16 @@ class BlankFiller:
             raise UserError(
                 f"--top={top} is not between 1 and {tokenizer.vocab_size}, the vocabulary's size. Use one of these."
             )
-        parts = text.split(BLANK)
-        if len(parts) == 1:
+        segments = text.split(BLANK)
+        if len(segments) == 1:
             raise UserError(f"the text {text!r} has no blank. Write {BLANK} in place of a word.")
         if tokenizer.mask_takes_space:
-            parts = [*(part.rstrip() for part in parts[:-1]), parts[-1]]
-        first, *rest = tokenizer.encode_batch(parts)
-        ids, places = [specials.cls, *first.tolist()], []
-        for piece in rest:
-            places.append(len(ids))
-            ids += [specials.mask, *piece.tolist()]
+            segments = [*(segment.rstrip() for segment in segments[:-1]), segments[-1]]
+        first, *rest = tokenizer.encode_batch(segments)
+        ids, positions = [specials.cls, *first.tolist()], []
+        for segment_ids in rest:
+            positions.append(len(ids))
+            ids += [specials.mask, *segment_ids.tolist()]
         ids.append(specials.sep)
         if len(ids) > self.longest:
             raise UserError(
@@ -67,9 +67,9 @@ class BlankFiller:
             "input_ids": input_ids,
             "token_type_ids": np.zeros_like(input_ids),
             "attention_mask": np.ones_like(input_ids),
-            "masked_positions": np.array([places], np.int32),
+            "masked_positions": np.array([positions], np.int32),
         }
-        # The word embeddings may have more rows than the tokenizer has entries.
+        # The word embeddings may have more rows than the vocabulary has tokens.
         logits_PV = self.masked_logits(row)[0, :, : tokenizer.vocab_size]
         values, indices = jax.lax.top_k(jax.nn.softmax(logits_PV), top)
         return [

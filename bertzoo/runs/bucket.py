@@ -48,7 +48,7 @@ class Bucket:
 
     def __init__(self, url: str):
         self.folder = RemoteFolder.at(url)
-        self.local = scratch_directory("runs", self.folder.url)  # kept from one process to the next
+        self.local = scratch_directory("runs", self.folder.url)  # persists from one process to the next
         temporary = tempfile.mkdtemp(prefix="bertzoo-")
         weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         self.directory = Path(temporary) / self.folder.url.rsplit("/", 1)[-1]
@@ -59,15 +59,15 @@ class Bucket:
     def fetch(self, names: Iterable[str] = FILES) -> None:
         """Download the named files into `directory`; delete local copies of files that the bucket lacks."""
         for name in names:
-            here = self.directory / name
+            path = self.directory / name
             if not self.folder.has_file(name):
-                here.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
                 continue
             data = self.folder.read_bytes(name)
             # Keep local metrics that extend the bucket's: the last process could not upload them.
-            if not (name == METRICS and here.is_file() and here.read_bytes().startswith(data)):
-                here.parent.mkdir(exist_ok=True)
-                here.write_bytes(data)
+            if not (name == METRICS and path.is_file() and path.read_bytes().startswith(data)):
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(data)
 
     def take(self) -> str:
         """Make this process the run's owner, which .owner.json names; return the owner's id.
@@ -144,11 +144,11 @@ class Sender:
 
     def _send(self) -> None:
         """Upload changed files; log a failure instead of raising it, as a brief network loss must not end the run."""
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             self._bucket.check_owner()
             self._bucket.send()
         except UserError as error:
             _LOG.warning("%s (the latest metrics are in %s)", error, self._bucket.directory)
-        ended = time.monotonic()
-        self._due = ended + max(30, 20 * (ended - begun))  # uploads take at most 1/20 of the time
+        end = time.monotonic()
+        self._due = end + max(30, 20 * (end - start))  # uploads take at most 1/20 of the time

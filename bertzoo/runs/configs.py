@@ -29,7 +29,7 @@ class TrainingConfig:
     seed: int = 0  # source of initial parameters, masks, dropout and the order of rows
     model: Model  # the architecture and its sizes
     objective: TextLoss = field(default_factory=Masked)  # the loss
-    data: Data = field(default_factory=Data)  # the text and how it becomes rows
+    data: Data = field(default_factory=Data)  # the text and how it becomes sequences
     optimizer: Optimizer  # the update rule and its learning rate
     compute: Compute = field(default_factory=Compute)  # number format and memory
     mesh: Mesh = field(default_factory=Mesh)  # how devices share the work
@@ -179,7 +179,7 @@ class Transfer(TrainingConfig):
     teacher: Model  # the teacher's architecture and sizes
     teacher_objective: TextLoss = field(default_factory=Masked)  # the loss that the teacher was trained with
     model: Model  # the student's architecture and sizes
-    objective: Masked = field(default_factory=Masked)  # the student's own loss on the text
+    objective: Masked = field(default_factory=Masked)  # the student's loss on the text
     knowledge: Knowledge = field(default_factory=Knowledge)  # losses that compare student and teacher, with weights
     transfer: Strategy  # the strategy that transfers layers
     optimizer: Optimizer  # the update rule; its schedule applies to the distillation
@@ -192,7 +192,7 @@ class Transfer(TrainingConfig):
             object.__setattr__(self, "knowledge", dataclasses.replace(self.knowledge, copy=not auxiliary))
         if auxiliary and self.distillation:
             raise ConfigError(
-                'transfer.kind = "auxiliary" has the distillation in its own loss, but a [[distillation]] of '
+                'transfer.kind = "auxiliary" has the distillation in its loss, but a [[distillation]] of '
                 f"{self.distillation[0].steps} steps would follow. Use distillation = [] and set transfer.steps to all "
                 'steps of the run, or use transfer.kind = "joint".'
             )
@@ -235,25 +235,25 @@ class Transfer(TrainingConfig):
             )
 
     def _check_layers(self) -> None:
-        layers, mine, theirs = list(self.knowledge.layers), self.model.layers, self.teacher.layers
+        layers, student, teacher = list(self.knowledge.layers), self.model.layers, self.teacher.layers
         if self.transfer.kind == "nothing":
             if layers:
                 raise ConfigError(
                     f'knowledge.layers = {layers} does not apply to transfer.kind = "nothing". Remove knowledge.layers.'
                 )
             return
-        if not layers and mine != theirs:
+        if not layers and student != teacher:
             raise ConfigError(
-                f"model.layers = {mine} and teacher.layers = {theirs} differ. Set knowledge.layers to a list of {mine} "
-                "layers of the teacher, one for each layer of the student."
+                f"model.layers = {student} and teacher.layers = {teacher} differ. Set knowledge.layers to a list of "
+                f"{student} layers of the teacher, one for each layer of the student."
             )
-        if layers and len(layers) != mine:
+        if layers and len(layers) != student:
             raise ConfigError(
-                f"knowledge.layers has {len(layers)} entries, but model.layers = {mine}. Give {mine} entries."
+                f"knowledge.layers has {len(layers)} entries, but model.layers = {student}. Give {student} entries."
             )
-        if wrong := [layer for layer in layers if not 1 <= layer <= theirs]:
+        if wrong := [layer for layer in layers if not 1 <= layer <= teacher]:
             raise ConfigError(
-                f"knowledge.layers has layer {wrong[0]}, but the teacher's layers are 1 to {theirs}. Use one of these."
+                f"knowledge.layers has layer {wrong[0]}, but the teacher's layers are 1 to {teacher}. Use one of these."
             )
         if layers != sorted(layers):
             raise ConfigError(f"knowledge.layers = {layers} is not in ascending order. Sort it.")

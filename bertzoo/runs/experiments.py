@@ -25,7 +25,7 @@ from bertzoo.train.experiment import Experiment, StageSetup
 from bertzoo.train.state import shapes_of
 
 _LOG = logging.getLogger(__name__)
-OwnRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that this process reads
+LocalRows = Callable[[int], np.ndarray]  # batch size -> indices of the rows that this process reads
 
 
 def batch_shapes(recipe: Recipe, index: int, rows: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
@@ -42,13 +42,13 @@ class RunBatches:
     first: number added to a stage's index in the seeds of its row order and masks. A pruning run, which is a series of
     training runs, passes the number of stages before this run, so that no two of its stages use the same seeds.
     warned: warnings that an earlier run has logged; new ones are added.
-    Raises ConfigError if the tokenizer has more entries than model.vocab_size.
+    Raises ConfigError if the tokenizer has more tokens than model.vocab_size.
     """
 
     def __init__(self, recipe: Recipe, corpus: Corpus, plans: Path, *, first: int = 0, warned: set[str] | None = None):
         if corpus.tokenizer.vocab_size > recipe.model.vocab_size:
             raise ConfigError(
-                f"the tokenizer of {corpus.address} has {corpus.tokenizer.vocab_size} entries, more than "
+                f"the tokenizer of {corpus.address} has {corpus.tokenizer.vocab_size} tokens, more than "
                 f"model.vocab_size = {recipe.model.vocab_size}. Raise model.vocab_size."
             )
         self.recipe, self.corpus, self._plans = recipe, corpus, plans
@@ -96,13 +96,13 @@ class RunBatches:
             self.stage(index, "train").check_batch_size(stage.batch_size)
             self.stage(index, "heldout")
 
-    def train(self, index: int, row: int, own: OwnRows = np.arange) -> Iterator[Batch]:
+    def train(self, index: int, row: int, local: LocalRows = np.arange) -> Iterator[Batch]:
         """Yield prefetched training batches of stage `index`, from the batch that starts at row `row` of the stage."""
         stage, batches = self.recipe.stages[index], self.stage(index, "train")
-        rows, start = own(stage.batch_size), row // stage.batch_size
+        rows, start = local(stage.batch_size), row // stage.batch_size
         return prefetch(lambda step: batches.batch(step, stage.batch_size, rows), start, stage.steps, depth=4)
 
-    def heldout(self, index: int, rows: int, shards: int, own: OwnRows = np.arange) -> Iterator[Batch]:
+    def heldout(self, index: int, rows: int, shards: int, local: LocalRows = np.arange) -> Iterator[Batch]:
         """Yield held-out batches of stage `index`: about `rows` rows in whole batches, or all rows of a smaller split.
 
         Repeated calls yield the same batches. shards: number of devices that a batch is split over.
@@ -110,9 +110,9 @@ class RunBatches:
         stage, batches = self.recipe.stages[index], self.stage(index, "heldout")
         size = min(stage.batch_size // stage.microbatches, -(-min(rows, batches.rows) // shards) * shards)
         if rows >= batches.rows or size > batches.rows:
-            return (batches.sequential(step, size, own(size)) for step in range(batches.steps(size)))
+            return (batches.sequential(step, size, local(size)) for step in range(batches.steps(size)))
         # Stop after one pass: a second one would count some rows twice.
-        return (batches.batch(step, size, own(size)) for step in range(min(-(-rows // size), batches.rows // size)))
+        return (batches.batch(step, size, local(size)) for step in range(min(-(-rows // size), batches.rows // size)))
 
 
 ENCODER = "encoder/layers_"
@@ -177,10 +177,10 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
         return ()
     student = recipe.objective.build(recipe.model, recipe.compute)
     source = recipe.teacher_objective.build(recipe.teacher, recipe.compute)
-    own_shapes, source_shapes = shapes_of(student), shapes_of(source)
+    student_shapes, source_shapes = shapes_of(student), shapes_of(source)
     return tuple(
         name
-        for name, leaf in own_shapes.items()
+        for name, leaf in student_shapes.items()
         if not name.startswith(ENCODER)
         and name in source_shapes
         and source_shapes[name].shape == leaf.shape
@@ -190,7 +190,7 @@ def copied_names(recipe: Transfer) -> tuple[str, ...]:
 
 
 def _owner(module: object, name: str) -> type:
-    """Return the class of the submodule with the parameter `name`, which tells a LayerNorm from a NoNorm."""
+    """Return the class of the submodule with the parameter `name`, which distinguishes a LayerNorm from a NoNorm."""
     return type(functools.reduce(getattr, name.split("/")[:-1], module))
 
 

@@ -109,13 +109,13 @@ def _find(url: str) -> tuple[RemoteFolder, str, Tree]:
     tree = folder.list_tree()
     index = any("/" not in path and path.endswith(tensorflow1.INDEX) for path in tree)
     if index or {MODEL, huggingface.CONFIG, CONFIG, sentence_modules.MODULES} & tree.keys():
-        return folder, ".", _select(tree, *_parts(folder, tree))
+        return folder, ".", _select(tree, *_newest(folder, tree))
     if not tree and folder.path.strip("/").count("/"):
-        beside = RemoteFolder.at(parent)
-        names = {path: state for path, state in beside.list_tree().items() if "/" not in path}
+        folder = RemoteFolder.at(parent)
+        names = {path: state for path, state in folder.list_tree().items() if "/" not in path}
         if f"{name}{tensorflow1.INDEX}" in names:
             needed = (tensorflow1.CONFIG, VOCABULARY)
-            return beside, name, {n: s for n, s in names.items() if n.startswith(f"{name}.") or n in needed}
+            return folder, name, {n: s for n, s in names.items() if n.startswith(f"{name}.") or n in needed}
     state = "is not a run, a checkpoint, a model directory, a Hugging Face directory or a TensorFlow 1 checkpoint"
     raise UserError(f"{url} {state if tree else 'does not exist'}. Name a URL that holds a model.")
 
@@ -127,7 +127,7 @@ def _is_complete(tree: Tree, step: str) -> bool:
     )
 
 
-def _parts(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
+def _newest(folder: RemoteFolder, tree: Tree) -> tuple[str | None, str | None]:
     """Return the newest complete checkpoint's step and the folder of a finished run's model; each None if absent."""
     steps = {path.split("/")[1] for path in tree if path.startswith(f"{CHECKPOINTS}/") and path.count("/") > 1}
     complete = [step for step in steps if step.isdecimal() and _is_complete(tree, step)]
@@ -198,7 +198,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     trained = experiments.build_setups(recipe)[-1].objective
     params, step = restore_params(run.checkpoints, state.abstract_params(trained, sharding.one_device()), which)
     objective = recipe.objective.build(recipe.model, recipe.compute)
-    params = {name: part for name, part in params.items() if name != PROJECTIONS}
+    params = {name: leaves for name, leaves in params.items() if name != PROJECTIONS}
     return LoadedRun(recipe=recipe, run=run, objective=objective, params=params, step=step, tokenizer=run.tokenizer())
 
 
@@ -206,7 +206,7 @@ def evaluate_run(loaded: LoadedRun, corpus: str | None = None, stage: int | None
     """Return mean losses (nats) and metrics of all held-out rows, and unigram losses of the held-out text (nats).
 
     corpus: path or URL of the run's corpus, if it has moved.
-    stage: index of the training stage whose row length applies, by default the last.
+    stage: index of the training stage whose max_length applies, by default the last.
     Raises UserError if the stage or the corpus does not belong to the run.
     """
     stages = loaded.recipe.stages
@@ -255,13 +255,13 @@ def _located(model: Pretrained, url: str) -> Pretrained:
 
 def _reader(path: Path) -> Callable[[], Pretrained]:
     if (path / MODEL).is_file():
-        return partial(_read_own, path)
+        return partial(_read_directory, path)
     if (path / huggingface.CONFIG).is_file() or sentence_modules.has_modules(path):
         return partial(huggingface.read_huggingface, path)
     if (path / "model" / MODEL).is_file() and kind_of_run(path.parent):  # a fine-tuning run's seed-N
-        return partial(_read_own, path / "model")
+        return partial(_read_directory, path / "model")
     if kind := kind_of_run(path):
-        return partial(_read_run, path) if kind.model is None else partial(_read_own, kind.model_directory(path))
+        return partial(_read_run, path) if kind.model is None else partial(_read_directory, kind.model_directory(path))
     if path.name.isdecimal() and path.parent.name == CHECKPOINTS and path.is_dir():
         return partial(_read_run, path.parent.parent, int(path.name))
     if (prefix := tensorflow1.find_checkpoint(path)) is not None:
@@ -298,10 +298,10 @@ def _read_run(path: Path, which: str | int = "latest") -> Pretrained:
     width = recipe.objective.generator_width if isinstance(recipe.objective, Replaced) else 0.0
     if not width or (generator := generator_config(recipe.model, width)) is None:
         return model
-    own = {name.removeprefix("generator/"): array for name, array in model.unused.items()}
-    own |= {name: array for name, array in params.items() if name.startswith("embedding/")}
+    weights = {name.removeprefix("generator/"): array for name, array in model.unused.items()}
+    weights |= {name: array for name, array in params.items() if name.startswith("embedding/")}
     head = MaskedLanguageModel(pooler=False)
-    return replace(model, generator=replace(model, model=generator, head=head, params=own, unused={}))
+    return replace(model, generator=replace(model, model=generator, head=head, params=weights, unused={}))
 
 
 def head_of(recipe: TrainingConfig) -> MaskedLanguageModel | ReplacedTokens:
@@ -312,12 +312,12 @@ def head_of(recipe: TrainingConfig) -> MaskedLanguageModel | ReplacedTokens:
     return MaskedLanguageModel(sentence=sentence, pooler=sentence)
 
 
-def _read_own(path: Path) -> Pretrained:
+def _read_directory(path: Path) -> Pretrained:
     file = path / MODEL
     try:
         table = read_toml(file, {"source": SOURCE})
         source = table.pop("source")
-        digest, entries = source.pop("parameters_sha256"), source.pop("entries", None)
+        digest, vocab_size = source.pop("parameters_sha256"), source.pop("entries", None)
         tables = config.from_dict(ModelTables, table)
     except ValueError as error:
         raise UserError(f"{file} is damaged: {error}. Convert or train the model again.") from error
@@ -338,7 +338,7 @@ def _read_own(path: Path) -> Pretrained:
         )
     params = tensors.read_safetensors(parameters, integers=False)
     tokenizer = saved.load(path / TOKENIZER) if (path / TOKENIZER).is_dir() else None
-    check_vocabulary(tokenizer, tables.model.vocab_size, str(path), entries)
+    check_vocabulary(tokenizer, tables.model.vocab_size, str(path), vocab_size)
     return Pretrained(
         model=tables.model, head=tables.head, params=params, tokenizer=tokenizer, origin=str(path), source=source
     )

@@ -51,12 +51,12 @@ def transfer(recipe: Transfer, run_dir: str | Path, teacher: Location | None, op
     """
     run = RunDirectory(run_dir)
 
-    def find() -> tuple[str, dict | None]:
+    def find_teacher() -> tuple[str, dict | None]:
         if begun := run.latest() is not None:
             run.fetch()
         return run.model_path("teacher", teacher, begun)
 
-    path, record = hosts.share("the teacher", find)
+    path, record = hosts.share("the teacher", find_teacher)
     training.check_apart(path, run, "--teacher", "Give the student a directory of its own.")
     training.check_model(path)
 
@@ -84,7 +84,7 @@ def _train_run(
     read_start: reads the parameters and the tokenizer that the run takes from another model. origin: that of a new run.
     """
     with run.shared(), ExitStack() as stack:
-        # 1. The devices as a mesh. All processes make it together, as each waits for the others' devices.
+        # 1. The devices as a mesh. All processes build it together, as each waits for the others' devices.
         #    Before anything compiles, choose the folder of compiled programs.
         mesh = sharding.make_mesh(recipe.mesh)
         training.prepare(recipe.run, run)

@@ -54,12 +54,12 @@ def git_revision(*beside: str) -> str | None:
 
     The suffix "+changes" marks uncommitted changes to the package or to the sibling folders `beside`.
     """
-    here = Path(__file__).parents[1]
-    folders = [str(here), *(str(here.parent / name) for name in beside)]
+    package = Path(__file__).parents[1]
+    folders = [str(package), *(str(package.parent / name) for name in beside)]
 
     def git(*words: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
+            ["git", "-C", str(package), *words], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     try:
@@ -70,13 +70,13 @@ def git_revision(*beside: str) -> str | None:
         return None
 
 
-def check_local(address: str, what: str, run: str, advice: str) -> str:
+def check_local(address: str, noun: str, run: str, advice: str) -> str:
     """Return an address from a run's run.json; raises UserError if it is a URL, because a stranger may have written it.
 
-    what: the noun for the address in the error, which ends in the advice.
+    noun: the noun for the address in the error, which ends in the advice.
     """
     if is_url(address):
         raise UserError(
-            f"{run}/{RUN_JSON} names the {what} {address}, but a URL is read only if the command names it. {advice}"
+            f"{run}/{RUN_JSON} names the {noun} {address}, but a URL is read only if the command names it. {advice}"
         )
     return address

@@ -29,7 +29,7 @@ Line = Mapping[str, Any]
 _LINE = {"step": int, "stage?": int, "split?": str, "event?": str, "changes?": [str]}
 _CONFIG = {"model?": dict, "stages?": [{"steps": int}]}
 SHARES = ("accuracy", "precision", "recall")  # endings of metrics shown in per cent
-QUALITY = ("loss", *SHARES, "auc")  # endings of metrics that say how well a model does
+QUALITY = ("loss", *SHARES, "auc")  # endings of metrics that measure a model's quality
 HIDDEN = "_hidden_loss"  # ending of the loss over the hidden tokens alone
 TRAIN, HELDOUT = "#8fb3d9", "#c4452d"
 
@@ -76,26 +76,26 @@ def read_run(directory: str | Path) -> RunRecord:
     The histories of several training runs are joined: steps and stages count from the start of the first one.
     """
     directory = run_directory(directory)
-    parts = kind.training_runs(directory) if (kind := kind_of_run(directory)) else []
+    runs = kind.training_runs(directory) if (kind := kind_of_run(directory)) else []
     for name in (CONFIG, METRICS):
-        if not (directory / name).is_file() and (name == CONFIG or parts in ([], [directory])):
+        if not (directory / name).is_file() and (name == CONFIG or runs in ([], [directory])):
             raise UserError(
                 f"{directory} is not the directory of a run: it has no {name}. Name a run that one of the commands "
                 f"{', '.join(KINDS)} wrote."
             )
-    train, heldout, events, done, number, since = [], [], [], 0, 0, -1
-    for part in parts:
-        if not (part / METRICS).is_file():
-            continue  # the part has no step yet
-        history, later, since = _read_history(part / METRICS), partial(_later, done, number), done
+    train, heldout, events, steps, stages, since = [], [], [], 0, 0, -1
+    for run in runs:
+        if not (run / METRICS).is_file():
+            continue  # the run has no step yet
+        history, later, since = _read_history(run / METRICS), partial(_later, steps, stages), steps
         train += map(later, history.train)
         heldout += map(later, history.heldout)
-        if part == directory:
+        if run == directory:
             events, since = history.events, -1
             break
-        for stage in config.read_toml(part / CONFIG, _CONFIG).get("stages", ()):
-            events.append({"event": "stage", "step": done, "stage": number, "name": part.name, **stage})
-            done, number = done + stage["steps"], number + 1
+        for stage in config.read_toml(run / CONFIG, _CONFIG).get("stages", ()):
+            events.append({"event": "stage", "step": steps, "stage": stages, "name": run.name, **stage})
+            steps, stages = steps + stage["steps"], stages + 1
         events += [later(event) for event in history.events if event["event"] != "stage"]
     if not train:
         raise UserError(f"{directory} has no training step yet. Run the same command for longer.")
@@ -200,15 +200,15 @@ def best(lines: Iterable[Line], key: str) -> tuple[int, float] | None:
 
 
 def page(run: RunRecord, more: Sequence[str] = ()) -> str:
-    """Return the report of a run as Markdown: config and provenance, metrics, events, speed, pictures, `more` parts."""
+    """Return the report of a run as Markdown: config, provenance, metrics, events, speed, pictures, `more` sections."""
     rows, step = metric_rows(run), run.history.train[-1]["step"]
     results = tables.markdown([*rows[0]], [[*row.values()] for row in rows])
-    parts = [f"# {run.directory.resolve().name}", _setup(run)]
-    parts += [f"## Results after step {step} (losses in nats)\n\n{results}", _events(run.history), _speed(run)]
+    sections = [f"# {run.directory.resolve().name}", _setup(run)]
+    sections += [f"## Results after step {step} (losses in nats)\n\n{results}", _events(run.history), _speed(run)]
     if shares := time_shares(run):
-        parts.append("## Time\n\n```text\n" + "\n".join(shares) + "\n```")
-    parts += ["![loss](loss.png)", *["![accuracy](accuracy.png)"] * bool(keys(run.history, "accuracy"))]
-    return "\n\n".join(part for part in [*parts, *more] if part) + "\n"
+        sections.append("## Time\n\n```text\n" + "\n".join(shares) + "\n```")
+    sections += ["![loss](loss.png)", *["![accuracy](accuracy.png)"] * bool(keys(run.history, "accuracy"))]
+    return "\n\n".join(section for section in [*sections, *more] if section) + "\n"
 
 
 def _setup(run: RunRecord) -> str:
@@ -278,24 +278,24 @@ def _speed(run: RunRecord) -> str:
 
 
 def spent_seconds(run: RunRecord) -> dict[str, float]:
-    """Return the wall time from the run's start to its last training record, in seconds by what it was spent on.
+    """Return the wall time from the run's start to its last training record, in seconds by activity.
 
-    `restarts` are the seconds from the last step that a stopped process left to the first one of the next process: lost
+    `restarts` are the seconds from the last logged step of a stopped process to the first one of the next process: lost
     steps, absence, start-up and restoring. Empty for a run of several training runs, and for metrics without times.
     """
     keys = ("started", "elapsed_seconds", *(f"{name}_seconds" for name in SPENT))
-    whole = [line for line in run.history.train if None not in map(line.get, keys)]
-    lines = {line["started"]: line for line in whole}
+    timed = [line for line in run.history.train if None not in map(line.get, keys)]
+    lines = {line["started"]: line for line in timed}
     if run.since >= 0 or not lines:
         return {}
     spent: dict[str, float] = dict.fromkeys(("steps", *SPENT, "restarts"), 0.0)
     end = None
     for start, line in sorted(lines.items()):
-        parts = {name: line[f"{name}_seconds"] for name in SPENT}
-        spent["steps"] += line["elapsed_seconds"] - sum(parts.values())
+        times = {name: line[f"{name}_seconds"] for name in SPENT}
+        spent["steps"] += line["elapsed_seconds"] - sum(times.values())
         if end is not None:
-            spent["restarts"] += max(0.0, start - end) + parts.pop("restoring")
-        for name, seconds in parts.items():
+            spent["restarts"] += max(0.0, start - end) + times.pop("restoring")
+        for name, seconds in times.items():
             spent[name] += seconds
         end = start + line["elapsed_seconds"]
     return spent
@@ -337,7 +337,7 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
 
 
 def write_page(run: RunRecord, pictures: Sequence[Path], more: Sequence[str] = ()) -> tuple[list[Path], str]:
-    """Write report.md, ending in the parts `more`; return the paths of all files and the metrics as text."""
+    """Write report.md, ending in the sections `more`; return the paths of all files and the metrics as text."""
     file = run.directory / "report.md"
     file.write_text(page(run, more), encoding="utf-8")
     return [*pictures, file], "\n".join([summary(run.history), *time_shares(run)])
@@ -410,7 +410,7 @@ _STEPS = {"stages?": [{"steps": int}]}
 class ListedRun(NamedTuple):
     """A run. name: its path below the listed folder. step: the newest one; of several seeds, the newest seed's.
 
-    steps: of the whole run, if its config says so. loss: in nats. seen: time of the newest file, in Unix seconds.
+    steps: of the whole run, if its config has them. loss: in nats. seen: time of the newest file, in Unix seconds.
     """
 
     name: str
@@ -429,7 +429,7 @@ class ListedRun(NamedTuple):
 
 
 def list_runs(folder: str) -> list[ListedRun]:
-    """Return the runs below a folder or URL, the one seen last at the end; raises UserError without the folder."""
+    """Return the runs below a folder or URL, the last modified one at the end; raises UserError without the folder."""
     import fsspec
 
     with remote_errors(folder):

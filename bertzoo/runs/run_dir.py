@@ -47,7 +47,7 @@ FIXED = (
 )
 ORIGINS = ("from", "teacher")  # keys of run.json for the models a run is made from: path and parameter hash
 _MARK = ".processes-"  # prefix of files that prove to all processes that they share a directory
-# Entries of a run that ended before it wrote its config.
+# Files and folders of a run that ended before it wrote its config.
 _LEFTOVERS = (atomic.NAME, "corpus", "plans", "programs", TRACKERS, "wandb")
 _PATIENCE = 90  # seconds until a network file system shows a new file or releases a lost host's lock
 
@@ -108,13 +108,13 @@ class RunDirectory:
         """
         if not self.config.exists():
             return []
-        old, done = self.load(), self.latest()
+        old, step = self.load(), self.latest()
         before = {"from": recorded["path"]} if (recorded := self.origin("from")) else {}
         now = {"from": resolve_name(origin)} if origin else {}
         changed = config.difference(before, now) + config.difference(old, recipe)
-        if done is not None:
+        if step is not None:
             fixed = [line for line in changed if line.startswith(FIXED)]
-            config.reject(self.name, fixed + _stage_changes(old, recipe, done))
+            config.reject(self.name, fixed + _stage_changes(old, recipe, step))
         return changed
 
     def record_changes(self, recipe: Recipe, step: int) -> None:
@@ -200,10 +200,10 @@ class RunDirectory:
                 )
         return tokenizers.load(copy)
 
-    def open_corpus(self, where: str | None = None) -> Corpus:
+    def open_corpus(self, source: str | None = None) -> Corpus:
         """Open the corpus that the run was trained on; a corpus behind a URL is first copied to this machine.
 
-        It is at `where`, a path or URL, if set, else in the run's own folder, else at the address in run.json, unless
+        It is at `source`, a path or URL, if set, else in the run's folder, else at the address in run.json, unless
         that is a URL outside the run's bucket. Raises UserError if it is missing or is not the one in run.json.
         """
         run, record = self.name, self.provenance()
@@ -211,8 +211,8 @@ class RunDirectory:
             raise CorpusError(
                 f"{run} records no corpus in {RUN_JSON}. Start or resume its training, which writes {RUN_JSON}."
             )
-        if where is not None:
-            return self._open_recorded(where)
+        if source is not None:
+            return self._open_recorded(source)
         inside = self.corpus if isinstance(self.corpus, Path) and (self.corpus / manifest.NAME).is_file() else None
         if inside is not None and manifest.read_manifest(inside).hash == record["corpus_sha256"]:
             return Corpus.open(inside)
@@ -225,26 +225,26 @@ class RunDirectory:
                 )
                 provenance.check_local(address, "corpus", run, advice)
         elif not (Path(address) / manifest.NAME).is_file():
-            raise CorpusError(f"the corpus of {run} is no longer at {address}. Name its new place with --corpus.")
+            raise CorpusError(f"the corpus of {run} is no longer at {address}. Name its new path with --corpus.")
         return self._open_recorded(address)
 
-    def _open_recorded(self, where: str) -> Corpus:
-        path = None if is_url(where) else on_disk(where, "the corpus", "Write :// after the protocol.")
-        contents = remote.read_remote_manifest(RemoteFolder.at(where)) if path is None else manifest.read_manifest(path)
-        self.check_corpus(where, contents.hash)  # before copying it
-        return remote.open_remote_corpus(where) if path is None else Corpus.open(path)
+    def _open_recorded(self, source: str) -> Corpus:
+        path = None if is_url(source) else on_disk(source, "the corpus", "Write :// after the protocol.")
+        stored = remote.read_remote_manifest(RemoteFolder.at(source)) if path is None else manifest.read_manifest(path)
+        self.check_corpus(source, stored.hash)  # before copying it
+        return remote.open_remote_corpus(source) if path is None else Corpus.open(path)
 
     def corpus_is_elsewhere(self) -> bool:
         """Return whether run.json names a corpus outside the run's directory; such a corpus is never rebuilt."""
-        own = str(self.corpus.resolve()) if isinstance(self.corpus, Path) else self.corpus
+        inside = str(self.corpus.resolve()) if isinstance(self.corpus, Path) else self.corpus
         record = self.provenance()
-        return "corpus_sha256" in record and record.get("corpus") != own
+        return "corpus_sha256" in record and record.get("corpus") != inside
 
-    def check_corpus(self, where: str, digest: str) -> None:
-        """Raise CorpusError if the hash in run.json differs from `digest`, the hash of the corpus at `where`."""
+    def check_corpus(self, source: str, digest: str) -> None:
+        """Raise CorpusError if the hash in run.json differs from `digest`, the hash of the corpus at `source`."""
         if digest != (expected := self.provenance().get("corpus_sha256", digest)):
             raise CorpusError(
-                f"{where} is not the corpus of {self.name}: its hash is {digest}, the run recorded {expected}. Name "
+                f"{source} is not the corpus of {self.name}: its hash is {digest}, the run recorded {expected}. Name "
                 "the corpus that the run was trained on."
             )
 
@@ -258,9 +258,9 @@ class RunDirectory:
         if home.exists() and not home.is_dir():
             raise UserError(f"--run_dir={home} is a file. Name a directory.")
         if self.bucket is None:
-            here = [path.name for path in home.iterdir()] if home.exists() else []
-            leftovers = [*_LEFTOVERS, *(name for name in here if name.startswith(_MARK))]
-            check_vacant(self.name, here, [CONFIG, CHECKPOINTS], leftovers)
+            names = [path.name for path in home.iterdir()] if home.exists() else []
+            leftovers = [*_LEFTOVERS, *(name for name in names if name.startswith(_MARK))]
+            check_vacant(self.name, names, [CONFIG, CHECKPOINTS], leftovers)
         else:
             folder = self.bucket.folder
             check_vacant(folder.url, folder.file_sizes(), [CONFIG, OWNER], _LEFTOVERS)
@@ -285,8 +285,8 @@ class RunDirectory:
 
             def hold() -> str:
                 stack.enter_context(self.locked())
-                for left in self.path.glob(f"{_MARK}*"):  # by processes that were killed
-                    left.unlink(missing_ok=True)
+                for leftover in self.path.glob(f"{_MARK}*"):  # by processes that were killed
+                    leftover.unlink(missing_ok=True)
                 if self.bucket is not None:
                     return self.bucket.take()
                 if hosts.alone():
@@ -312,13 +312,13 @@ class RunDirectory:
             yield
 
 
-def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
-    """Return a line for each config change that does not fit the rows read in the first `done` steps.
+def _stage_changes(old: Recipe, new: Recipe, step: int) -> list[str]:
+    """Return a line for each config change that does not fit the rows read before `step`.
 
     A training stage that has begun keeps its batches. It also keeps its number of steps once a later stage has begun.
     """
-    index, inside = locate(old.stages, done)
-    begun, newest = index + bool(inside), stage_of(old.stages, done)
+    index, offset = locate(old.stages, step)
+    begun, newest = index + bool(offset), stage_of(old.stages, step)
     if len(new.stages) < begun:
         return [f"{begun} stages have begun, but the config has {len(new.stages)}"]
 
@@ -332,8 +332,8 @@ def _stage_changes(old: Recipe, new: Recipe, done: int) -> list[str]:
 
     if changed := config.difference(fixed(old), fixed(new)):
         return changed
-    if done > (total := total_steps(new.stages)):
-        return [f"step {done} was saved, but the stages have {total} steps"]
-    if (now := stage_of(new.stages, done)) != newest:
-        return [f"step {done} was saved in stage {newest}, but the config has it in stage {now}"]
+    if step > (total := total_steps(new.stages)):
+        return [f"step {step} was saved, but the stages have {total} steps"]
+    if (now := stage_of(new.stages, step)) != newest:
+        return [f"step {step} was saved in stage {newest}, but the config has it in stage {now}"]
     return []

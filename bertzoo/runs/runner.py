@@ -66,7 +66,7 @@ class FlaxRunner(Runner):
 class RowRunner(Runner):
     """Runs an opened file, one row at a time.
 
-    names: names of the file's inputs; others are dropped. lengths: the file's row lengths. finish: applied to the
+    names: names of the file's inputs; other arrays are dropped. lengths: the file's row lengths. finish: applied to the
     file's outputs.
     """
 

@@ -21,7 +21,7 @@ from bertzoo.train.progress import Record, scalars
 
 _LOG = logging.getLogger(__name__)
 PROJECT = "bertzoo"  # unless the tracker's own environment variable names another
-Log = Callable[[dict[str, float], int], Any]  # (metrics, step); what a tracker returns does not matter
+Log = Callable[[dict[str, float], int], Any]  # (metrics, step); the result of a tracker is unused
 End = Callable[[], Any]
 _PARAMS = 100  # most parameters in a request to MLflow
 
@@ -49,8 +49,8 @@ def _mlflow(run: RunDirectory, name: str, identity: str | None, recipe: Mapping[
     client, identifier = MlflowClient(), identity or ""
     if not identifier:
         project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        known = client.get_experiment_by_name(project)
-        experiment = client.create_experiment(project) if known is None else known.experiment_id
+        existing = client.get_experiment_by_name(project)
+        experiment = client.create_experiment(project) if existing is None else existing.experiment_id
         identifier = client.create_run(experiment, run_name=name).info.run_id
         params = [entities.Param(key, str(value)) for key, value in leaves(recipe, "")]
         for start in range(0, len(params), _PARAMS):

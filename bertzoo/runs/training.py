@@ -52,10 +52,10 @@ class Options:
     progress: Callable[[], Progress | None] = lambda: None
 
 
-def check_apart(path: Location, run: RunDirectory, flag: str, instead: str) -> None:
-    """Raise UserError, with the advice `instead`, if `path`, the value of the option `flag`, is the run's directory."""
+def check_apart(path: Location, run: RunDirectory, flag: str, advice: str) -> None:
+    """Raise UserError, with the advice, if `path`, the value of the option `flag`, is the run's directory."""
     if resolve_name(path) == resolve_name(run.name):
-        raise UserError(f"{flag} and --run_dir are both {run.name}. {instead}")
+        raise UserError(f"{flag} and --run_dir are both {run.name}. {advice}")
 
 
 def check_model(path: Location) -> None:
@@ -77,10 +77,10 @@ def check_same_everywhere(digest: str, label: str, source: str) -> None:
 
 
 def prepare(settings: loop.RunSettings, run: RunDirectory) -> None:
-    """Choose where compiled programs are kept; raises UserError if the package of a tracker is missing."""
+    """Choose the folder of compiled programs; raises UserError if the package of a tracker is missing."""
     hosts.share("the trackers", lambda: check_installed(settings.trackers))
-    own = jax.default_backend() != "cpu" if settings.keep_programs is None else settings.keep_programs
-    step.keep_programs(run.programs if own else None)
+    keep = jax.default_backend() != "cpu" if settings.keep_programs is None else settings.keep_programs
+    step.keep_programs(run.programs if keep else None)
 
 
 def start_trackers(recipe: Recipe, run: RunDirectory, stack: contextlib.ExitStack) -> list[Tracker]:
@@ -99,7 +99,7 @@ def start_trackers(recipe: Recipe, run: RunDirectory, stack: contextlib.ExitStac
 def complete(
     recipe: AnyRecipe, run: RunDirectory, mesh: jax.sharding.Mesh, origin: Location | None = None
 ) -> AnyRecipe:
-    """Return the config of a run with the numbers of microbatches that it leaves open; logs these and what changed.
+    """Return the config of a run with the numbers of microbatches that it leaves open; logs these and the changes.
 
     origin: the model that a new run starts from. Raises ConfigError if the run cannot resume with a change.
     """
@@ -181,11 +181,11 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             "Leave --corpus out; --data.source names the text of a new run."
         )
 
-    def opened() -> Corpus:
+    def open_or_build() -> Corpus:
         if begun and (options.corpus or run.corpus_is_elsewhere()):
             source = recipe.data.source.rstrip("/")
-            again = is_url(source) and source == run.provenance().get("corpus")  # the command names the URL itself
-            corpus = run.open_corpus(options.corpus or (source if again else None))
+            unchanged = is_url(source) and source == run.provenance().get("corpus")  # the command names the URL itself
+            corpus = run.open_corpus(options.corpus or (source if unchanged else None))
             if vocabulary is not None:
                 pipeline.check_tokenizer(corpus, vocabulary)
             return corpus
@@ -196,11 +196,11 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
             run.check_corpus(corpus.address, corpus.hash)
         return corpus
 
-    corpus = hosts.in_turn("the corpus", opened, timeout=DAY)
+    corpus = hosts.in_turn("the corpus", open_or_build, timeout=DAY)
     hosts.barrier("the corpus", timeout=DAY)  # each host downloads a corpus behind a URL
     check_same_everywhere(corpus.hash, "the corpus's tokens", corpus.address)
-    for split, part in corpus.manifest.splits.items():
-        _LOG.info(f"corpus, {split}: {part}")
+    for split, summary in corpus.manifest.splits.items():
+        _LOG.info(f"corpus, {split}: {summary}")
     share = corpus.manifest.unknown_share
     if begun and share > UNKNOWN_ERROR:  # a run with a checkpoint resumes: its text cannot change
         _LOG.warning(describe_unknown(share, corpus.address))
@@ -212,21 +212,21 @@ def open_corpus(recipe: TrainingConfig, run: RunDirectory, vocabulary: Tokenizer
 
 
 def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
-    """Yield warnings if the tokenizer has under half of `rows` entries, or the text uses under a fifth of its entries.
+    """Yield warnings if the tokenizer has under half of `rows` tokens, or the text uses under a fifth of its tokens.
 
     rows: model.vocab_size. advise: whether to name options that avoid the problem.
     """
-    entries, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
-    if entries < 0.5 * rows:
-        options = f"--model.vocab_size={entries} --data.tokenizer.vocab_size={entries}"
+    vocab_size, occurring = corpus.tokenizer.vocab_size, corpus.manifest.splits["train"].entries
+    if vocab_size < 0.5 * rows:
+        options = f"--model.vocab_size={vocab_size} --data.tokenizer.vocab_size={vocab_size}"
         yield (
-            f"model.vocab_size = {rows:,}, but the tokenizer has {entries:,} entries: the other rows of the word "
+            f"model.vocab_size = {rows:,}, but the tokenizer has {vocab_size:,} entries: the other rows of the word "
             "embeddings are never trained" + (f". A new run with {options} avoids this." if advise else "")
         )
-    if occurring < 0.2 * entries:
+    if occurring < 0.2 * vocab_size:
         yield (
-            f"only {occurring:,} of the tokenizer's {entries:,} entries occur in the training text. Use more text, or "
-            "train a smaller vocabulary on it."
+            f"only {occurring:,} of the tokenizer's {vocab_size:,} entries occur in the training text. Use more text, "
+            "or train a smaller vocabulary on it."
         )
 
 
@@ -247,18 +247,18 @@ def train(
     """
 
     def begin() -> None:
-        if done := run.latest():
-            locate(recipe.stages, done)
-            run.record_changes(recipe, done)
+        if step := run.latest():
+            locate(recipe.stages, step)
+            run.record_changes(recipe, step)
         run.write_config(recipe)
         origins = {name: record for name in ORIGINS if (record := run.origin(name))}
-        if not done:
+        if not step:
             origins = {} if start is None else {start.key: start.record}
         run.write_provenance(batches.corpus, origins)
 
     hosts.in_turn("the plans of the rows", batches.check_rows)
     hosts.share("the run directory", begin)
-    own = functools.partial(sharding.local_rows, mesh=built.mesh)
+    local, shards = functools.partial(sharding.local_rows, mesh=built.mesh), sharding.row_shards(built.mesh)
     reporters: list[Reporter] = []
     if hosts.is_first():
         reporters = file_reporters(run.metrics, run.path / "tensorboard")
@@ -272,14 +272,14 @@ def train(
             keep_best=recipe.run.keep_best,
             before_save=run.bucket and run.bucket.before_a_save,
         ) as checkpoints:
-            done = loop.run(
+            final = loop.run(
                 loop.Job(
                     experiment=built,
                     config=recipe.run,
                     seed=recipe.seed,
-                    batches=functools.partial(batches.train, own=own),
+                    batches=functools.partial(batches.train, local=local),
                     heldout=functools.partial(
-                        batches.heldout, rows=recipe.run.evaluate_rows, shards=sharding.row_shards(built.mesh), own=own
+                        batches.heldout, rows=recipe.run.evaluate_rows, shards=shards, local=local
                     ),
                     checkpoints=checkpoints,
                     reporters=reporters,
@@ -294,4 +294,4 @@ def train(
     finally:
         for reporter in reporters:
             reporter.close()
-    return int(done.step)
+    return int(final.step)

@@ -42,7 +42,7 @@ class WarmStart:
     """Parameters and tokenizer that a new run takes from another model, which run.json records as {key: record}.
 
     params: initial parameters by path; all others are drawn from the seed. tokenizer: the one that the corpus must
-    have. report: lines that tell the user which parameters are copied.
+    have. report: console lines on the copied parameters.
     frozen: parameters that the objective reads but does not train, such as a teacher's.
     """
 
@@ -56,22 +56,22 @@ class WarmStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """The comparison of a source's and a target model's modules; a module is the first part of a parameter's path.
+    """The comparison of a source's and a target model's modules; a module is the first name in a parameter's path.
 
-    taken: modules to copy. fresh: {module to draw from the seed: reason}. left: modules that only the source has.
+    copied: modules to copy. fresh: {module to draw from the seed: reason}. unused: modules that only the source has.
     """
 
-    taken: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
     fresh: dict[str, str] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
 
     def report(self, origin: str) -> list[str]:
-        """Return lines that tell the user which modules are copied from `origin`, drawn from the seed, or left out."""
-        lines = [f"taken from {origin}: {', '.join(self.taken)}"]
+        """Return console lines on the modules that are copied from `origin`, drawn from the seed, or left out."""
+        lines = [f"taken from {origin}: {', '.join(self.copied)}"]
         if self.fresh:
             lines.append("starting fresh: " + ", ".join(f"{name} ({why})" for name, why in self.fresh.items()))
-        if self.left:
-            lines.append(f"left out, because this model has no place for it: {', '.join(self.left)}")
+        if self.unused:
+            lines.append(f"left out, because this model has no such module: {', '.join(self.unused)}")
         return lines
 
 
@@ -84,17 +84,17 @@ def match_parameters(
     reason}. Raises ConfigError if the embedding or the encoder differs.
     """
     match, target_modules, source_modules = Match(), _modules(target), _modules(source)
-    here, there = ({name: array.shape for name, array in arrays.items()} for arrays in (target, source))
+    shapes, expected = ({name: array.shape for name, array in arrays.items()} for arrays in (source, target))
     for module, names in target_modules.items():
-        every = sorted(names | source_modules.get(module, set()))
-        differing = [name for name in every if here.get(name) != there.get(name)]
+        paths = sorted(names | source_modules.get(module, set()))
+        differing = [name for name in paths if expected.get(name) != shapes.get(name)]
         if differing and module in BACKBONE:
             name = differing[0]
-            if name not in there:
-                raise ConfigError(f"{origin} lacks {name} of shape {here[name]}. Use a model that [model] describes.")
+            if name not in shapes:
+                raise ConfigError(f"{origin} lacks {name} of shape {expected[name]}. Use a model that fits [model].")
             raise ConfigError(
-                f"{origin} does not fit [model]: {name} has shape {there[name]} there, but the config makes it "
-                f"{here.get(name)}. Correct [model] or use another model."
+                f"{origin} does not fit [model]: {name} has shape {shapes[name]} there, but the config makes it "
+                f"{expected.get(name)}. Correct [model] or use another model."
             )
         if module not in source_modules:
             match.fresh[module] = "not in the source"
@@ -103,8 +103,8 @@ def match_parameters(
         elif fresh and module in fresh:
             match.fresh[module] = fresh[module]
         else:
-            match.taken.append(module)
-    match.left.extend(module for module in source_modules if module not in target_modules)
+            match.copied.append(module)
+    match.unused.extend(module for module in source_modules if module not in target_modules)
     return match
 
 
@@ -119,7 +119,7 @@ def read_warm_start(path: Location, recipe: Pretrain) -> WarmStart:
     fresh = {"sentence_head": f"trained for {sentence}"} if sentence != recipe.objective.sentence else {}
     match = match_parameters(arrays, shapes, source.origin, fresh)
     return WarmStart(
-        params={name: arrays[name] for name in shapes if name.split("/")[0] in match.taken},
+        params={name: arrays[name] for name in shapes if name.split("/")[0] in match.copied},
         tokenizer=tokenizer,
         record=origin_record(source, path),
         report=[*match.report(source.origin), *changed, *unverified],
@@ -153,42 +153,42 @@ def match_tokenizer(source: Pretrained, data: Data) -> tuple[Tokenizer, list[str
 
     Raises ConfigError if the two tokenizers differ, or if neither exists.
     """
-    own, configured, origin = source.tokenizer, data.tokenizer, source.origin
+    existing, configured, origin = source.tokenizer, data.tokenizer, source.origin
     if not configured.path:
-        if own is None:
+        if existing is None:
             raise ConfigError(
                 f"{origin} holds no tokenizer. Set data.tokenizer.path to the vocabulary that the model uses."
             )
-        if (difference := tokenizers.unlike(configured, own.config)) is not None:
+        if (difference := tokenizers.unlike(configured, existing.config)) is not None:
             raise ConfigError(
                 f"[data.tokenizer] differs from the tokenizer of {origin}: {difference}. Correct it or the model."
             )
-        check_size(own.vocab_size, configured.vocab_size, f"of {origin}")
-        return own, []
+        check_size(existing.vocab_size, configured.vocab_size, f"of {origin}")
+        return existing, []
     tokenizer = configured.load()
-    if own is None:
+    if existing is None:
         rows = source.model.vocab_size
         if not fits(tokenizer.vocab_size, rows):
             raise ConfigError(
-                f"data.tokenizer.path = {configured.path} has {tokenizer.vocab_size:,} entries, but the embedding of "
+                f"data.tokenizer.path = {configured.path} has {tokenizer.vocab_size:,} tokens, but the embedding of "
                 f"{origin} has {rows:,} rows. Use the vocabulary that the model was trained with."
             )
         return tokenizer, [f"{origin} holds no tokenizer, so nothing proves that {configured.path} is its vocabulary"]
-    if (difference := tokenizers.difference(tokenizer, own)) is not None:
+    if (difference := tokenizers.difference(tokenizer, existing)) is not None:
         raise ConfigError(
             f"data.tokenizer.path = {configured.path} is not the tokenizer of {origin}: {difference}. Remove the path "
             "to use the model's tokenizer."
         )
-    return own, []
+    return existing, []
 
 
 def _modules(names: Iterable[str]) -> dict[str, set[str]]:
-    """Return {module: parameter paths}; the module is the first part of a path."""
+    """Return {module: parameter paths}; the module is the first name in a path."""
     return {module: set(group) for module, group in groupby(sorted(names), lambda name: name.split("/")[0])}
 
 
 def read_teacher(path: Location, recipe: Transfer, built: Experiment, folder: Path | None = None) -> WarmStart:
-    """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's own parameters.
+    """Return a student's initial parameters from the teacher at `path`; `frozen` holds the teacher's parameters.
 
     folder: directory of the file that holds the teacher's parameters on CPUs (`map_array`); None: that of temporary
     files. Raises UserError if `path` is no model or not the config's teacher, or lacks parameters that are read.
@@ -234,34 +234,34 @@ def map_array(array: np.ndarray, file: IO[bytes]) -> np.ndarray:
 def _frozen(source: Pretrained, recipe: Transfer, built: Experiment, folder: Path | None) -> Any:
     """Return the teacher's parameters with the dtypes and shardings of `built.frozen_shapes`."""
     objective: Any = built.setups[-1].objective
-    teacher, placed = objective.teacher, built.frozen_shapes
+    teacher, targets = objective.teacher, built.frozen_shapes
     stacked = experiments.stacks_teacher(built.mesh)
     sources = {"model": (teacher.model, source)}
     if teacher.generator is not None:
         sources["generator"] = (teacher.generator, _generator(source, recipe))
     params = {}
-    for name, (model, part) in sources.items():
-        modules = {path.split("/")[0] for path in named(placed[name])}
-        if missing := sorted(modules - {path.split("/")[0] for path in part.params}):
+    for name, (model, loaded) in sources.items():
+        modules = {path.split("/")[0] for path in named(targets[name])}
+        if missing := sorted(modules - {path.split("/")[0] for path in loaded.params}):
             raise ConfigError(
                 f"{source.origin} has no {missing[0]}, but the student learns the teacher's distribution over masked "
                 f"tokens. Use a teacher with {missing[0]}, or set knowledge.ground_truth = 1.0."
             )
-        arrays = {path: array for path, array in part.params.items() if path.split("/")[0] in modules}
+        arrays = {path: array for path, array in loaded.params.items() if path.split("/")[0] in modules}
         nested = flax.traverse_util.unflatten_dict(arrays, sep="/")
         params[name] = stack(nested, model.encoder.layers) if stacked else nested  # type: ignore[attr-defined]
 
-    def place(path: tuple, place: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
-        if array.shape != place.shape:
+    def put_array(path: tuple, target: jax.ShapeDtypeStruct, array: np.ndarray) -> jax.Array:
+        if array.shape != target.shape:
             raise ConfigError(
                 f"{source.origin} does not fit [teacher]: {name_of(path)} has shape {array.shape} there, but the "
-                f"config makes it {place.shape}. Correct [teacher] or use another teacher."
+                f"config makes it {target.shape}. Correct [teacher] or use another teacher."
             )
-        array = array.astype(place.dtype)
-        return put(array if stacked else map_array(array, file), place)
+        array = array.astype(target.dtype)
+        return put(array if stacked else map_array(array, file), target)
 
     with tempfile.TemporaryFile(dir=folder) as file:  # has no name, and ends with the process
-        return jax.tree.map_with_path(place, placed, params)
+        return jax.tree.map_with_path(put_array, targets, params)
 
 
 def _generator(source: Pretrained, recipe: Transfer) -> Pretrained:
