@@ -77,7 +77,7 @@ def read_texts(texts: Sequence[str], file: str | None, column: str | None) -> li
 
 
 def embedding_options(options: TextFlags, model: Any, *usual: str) -> dict[str, Any]:
-    """Return the options of `EmbeddingModel.parts` that the flags set. usual: as in `EmbeddingModel.prompt`."""
+    """Return the options of `EmbeddingModel.batches` that the flags set. usual: as in `EmbeddingModel.prompt`."""
     return {
         "prompt": model.prompt(options.prompt, *usual),
         "size": options.size,
@@ -112,7 +112,7 @@ def main(options: EmbedFlags) -> int:
     model = open_embedding_model(options.model, options.seed, options.batch_size, options.python)
     more = embedding_options(options, model)
     parts, done, longer = [], 0, 0
-    for part, count in model.parts(texts, **more):
+    for part, count in model.batches(texts, **more):
         done, longer = done + len(part), longer + count
         part = quantised(part, options.precision)
         if options.output or options.cosines:

@@ -181,7 +181,7 @@ def _read_split(options: PredictFlags, split: str, model: "TaskModel") -> Sequen
     task = model.task(options.task or "", options.data_dir or "")
     directory = options.data_dir or model.recipe.data_dir
     check_files(model, directory, split, task.name)
-    first, *others = task.parts(split)
+    first, *others = task.data_sets(split)
     if others:
         raise UserError(
             f"--split={split} of {task.name} has parts {' and '.join((first, *others))}. Use {first}, or another."

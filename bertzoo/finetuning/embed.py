@@ -1,6 +1,6 @@
 """A model that embeds texts, and an index of texts: their vectors, memory-mapped, and the texts nearest to a query.
 
-The index's directory holds index.json (model, sizes), texts.jsonl, and the rows of numbers without a header:
+The index's directory holds index.json (model, sizes), texts.jsonl, and matrices without a header:
 vectors.raw (N,E), as float32 or int8, and, with bits, bits.raw (N,E/8).
 """
 
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 DOCUMENT, QUERY = ("document", "passage"), ("query",)  # names of prompts for a search
 Precision = Literal["float32", "int8", "binary"]
 Long = Literal["cut", "average"]
-_PART = 4096  # texts that are encoded at once
+_CHUNK = 4096  # texts that are encoded at once
 _LENGTHS = (16, 32, 64, 128, 256)  # row lengths in tokens, beside the longest
 
 
@@ -64,24 +64,24 @@ class EmbeddingModel(SavedModel):
             usual = (*usual, self.pretrained.source.get("default_prompt", ""))
             return next((prompts[name] for name in usual if name in prompts), "")
         if name not in prompts:
-            known = f"Use one of {', '.join(prompts)}." if prompts else "It records no prompts: leave the prompt out."
-            raise UserError(f"{self.path} records no prompt {name!r}. {known}")
+            advice = f"Use one of {', '.join(prompts)}." if prompts else "It records no prompts: leave the prompt out."
+            raise UserError(f"{self.path} records no prompt {name!r}. {advice}")
         return prompts[name]
 
     def embed(
         self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
     ) -> np.ndarray:
-        """Return the vectors of texts, (N,E) float32. Arguments and errors are those of `parts`."""
-        parts = [part for part, _ in self.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)]
-        return np.concatenate([np.zeros((0, size or self.width), np.float32), *parts])
+        """Return the vectors of texts, (N,E) float32. Arguments and errors are those of `batches`."""
+        batches = self.batches(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)
+        return np.concatenate([np.zeros((0, size or self.width), np.float32), *(vectors for vectors, _ in batches)])
 
-    def parts(
+    def batches(
         self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
     ) -> Iterator[tuple[np.ndarray, int]]:
-        """Yield the vectors of the next texts, (n,E) float32, and how many of these have more tokens than a row.
+        """Yield the vectors of the next texts, (n,E) float32, and how many of these have more than `max_length` tokens.
 
         prompt: text to put before each text. size: number of first dimensions to return, of length 1 again if the
-        model's vectors have; 0: all. long: what becomes of a text with more than `max_length` tokens: "cut" embeds its
+        model's vectors have; 0: all. long: treatment of a text with more than `max_length` tokens: "cut" embeds its
         beginning, "average" the mean of its pieces' vectors, weighted by their tokens. batch_size: as in `runner`; it
         does not change the vectors. Raises UserError for a wrong argument.
         """
@@ -104,8 +104,8 @@ class EmbeddingModel(SavedModel):
                 raise UserError(f"text {number} is {str(text)[:40]!r}, a {type(text).__name__}. Give a list of texts.")
             fields.text(text, f"text {number}", "text")  # raises for half of a surrogate pair
         runner = self._runner(batch_size)
-        for start in range(0, len(texts), _PART):
-            batch = [prompt + text for text in texts[start : start + _PART]]
+        for start in range(0, len(texts), _CHUNK):
+            batch = [prompt + text for text in texts[start : start + _CHUNK]]
             rows, owner = encode_pieces(batch, self.tokenizer, self.max_length, self.padding, whole=long == "average")
             slots, outputs = runner.run_all(rows)
             pieces = rows.restore(slots, [output["embedding"] for output in outputs])
@@ -155,7 +155,7 @@ def quantised(vectors: np.ndarray, precision: Precision) -> np.ndarray:
 
 
 def unit_vectors(vectors: np.ndarray) -> np.ndarray:
-    """Divide vectors (…,E) by their norms; a zero vector stays."""
+    """Divide vectors (…,E) by their norms; a zero vector remains zero."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
 
@@ -197,11 +197,11 @@ class Index:
 
     def text(self, row: int) -> str:
         """Return the text `row`; raises UserError if its line is damaged."""
-        place = f"{self.directory / _TEXTS} line {row + 1}"
+        line = f"{self.directory / _TEXTS} line {row + 1}"
         try:
-            return fields.text(parse_json(self.lines[row], str), place, "text")
+            return fields.text(parse_json(self.lines[row], str), line, "text")
         except ValueError as error:
-            raise UserError(f"{place} is damaged ({error}). {_ADVICE}") from error
+            raise UserError(f"{line} is damaged ({error}). {_ADVICE}") from error
 
     def check_model(self, model: EmbeddingModel) -> None:
         """Raise UserError if another model made the index: other parameters, head or tokenizer."""
@@ -244,11 +244,11 @@ def nearest_vectors(queries: np.ndarray, stored: np.ndarray, top: int) -> list[t
     bits = stored.dtype == np.uint8
     nearest = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
     for start in range(0, len(stored), _COMPARED):
-        part = stored[start : start + _COMPARED]
-        unit = part if bits else unit_vectors(part.astype(np.float32))
+        chunk = stored[start : start + _COMPARED]
+        unit = chunk if bits else unit_vectors(chunk.astype(np.float32))
         for first in range(0, len(queries), _QUERIES):
             block = queries[first : first + _QUERIES]
-            differing = (-np.bitwise_count(part ^ code).sum(1, dtype=np.int32) for code in block)
+            differing = (-np.bitwise_count(chunk ^ code).sum(1, dtype=np.int32) for code in block)
             for i, scores in enumerate(differing if bits else block @ unit.T, first):
                 rows = _best(scores, top)
                 scores, rows = np.append(nearest[i][0], scores[rows]), np.append(nearest[i][1], rows + start)
@@ -261,8 +261,8 @@ def _best(scores: np.ndarray, top: int) -> np.ndarray:
     """Return the indices of the `top` highest scores, the highest first; ties in their order, NaN first."""
     scores = np.where(np.isnan(scores), np.inf, scores)
     least = np.partition(scores, -top)[-top] if top < len(scores) else -np.inf
-    kept = np.flatnonzero(scores >= least)
-    return kept[np.argsort(-scores[kept], kind="stable")[:top]]
+    best = np.flatnonzero(scores >= least)
+    return best[np.argsort(-scores[best], kind="stable")[:top]]
 
 
 def build_index(
@@ -279,7 +279,7 @@ def build_index(
     """Embed texts and write their index into a new directory; return its description.
 
     precision: of the stored vectors; "binary" stores bits to find candidates, and int8 vectors to order them. The other
-    options are those of `EmbeddingModel.parts`. Raises UserError without texts, or if the directory exists.
+    options are those of `EmbeddingModel.batches`. Raises UserError without texts, or if the directory exists.
     """
     if not texts:
         raise UserError("there are no texts to index. Give at least one.")
@@ -296,18 +296,18 @@ def build_index(
     stored: Precision = "int8" if precision == "binary" else precision
     atomic.check_new_directory(destination)
     with atomic.new_directory(destination) as folder:
-        done = longer = 0
+        count = longer = 0
         with ExitStack() as stack:
             vectors = stack.enter_context((folder / _VECTORS).open("wb"))
             bits = stack.enter_context((folder / _BITS).open("wb")) if precision == "binary" else None
-            for part, cut in model.parts(texts, prompt=prompt, size=size, long=long, batch_size=batch_size):
-                if not np.isfinite(part).all():
+            for batch, cut in model.batches(texts, prompt=prompt, size=size, long=long, batch_size=batch_size):
+                if not np.isfinite(batch).all():
                     raise UserError(f"{model.path} gives a vector that is not finite. Use another model.")
-                vectors.write(quantised(part, stored).tobytes())
+                vectors.write(quantised(batch, stored).tobytes())
                 if bits is not None:
-                    bits.write(quantised(part, "binary").tobytes())
-                done, longer = done + len(part), longer + cut
-                _LOG.info(f"{done:,} of {len(texts):,} texts embedded")
+                    bits.write(quantised(batch, "binary").tobytes())
+                count, longer = count + len(batch), longer + cut
+                _LOG.info(f"{count:,} of {len(texts):,} texts embedded")
         with (folder / _TEXTS).open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
         (folder / _DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 STSB = "stsb"
-_PART = 16_384  # texts whose vectors are computed between two writes
+_CHUNK = 16_384  # texts whose vectors are computed between two writes
 _TOP = 10  # results of a search that count for `mrr`
 _QUERIES = 1024  # queries that are compared with all texts at once
 
@@ -93,19 +93,19 @@ class TextSplit(Split):
         examples, by the cosine to the first; 0 beyond rank 10. accuracy: share of examples whose second text is first.
         teacher_cosine: mean cosine of a text's vector and the teacher's.
         """
-        found: dict[str, float] = {}
+        points: dict[str, float] = {}
         finite = self.is_finite(vectors)
         for size in (None, *self.sizes) if self.deciding != ("teacher_cosine",) else (None,):
             scores = self._scores(vectors[:, :size] if finite else np.ones_like(vectors[:, :1]))
-            found |= {name if size is None else f"{name}_{size}": value * finite for name, value in scores.items()}
-        return found
+            points |= {name if size is None else f"{name}_{size}": value * finite for name, value in scores.items()}
+        return points
 
     def _scores(self, vectors: np.ndarray) -> dict[str, float]:
         if self.similarity is not None:
             return {"spearman": metrics.spearman(self._cosines(vectors), self.similarity)}
         if self.index.shape[1] == 1:
             return {"teacher_cosine": 100 * float(np.mean(self._to_teacher(vectors)))}
-        ranks = np.concatenate([rank for rank, _ in self._searched(vectors)])
+        ranks = np.concatenate([rank for rank, _ in self._search(vectors)])
         return {
             "mrr": 100 * float(np.mean(np.where(ranks <= _TOP, 1 / ranks, 0))),
             "accuracy": 100 * float(np.mean(ranks == 1)),
@@ -119,7 +119,7 @@ class TextSplit(Split):
             return float(np.mean(np.square(self._cosines(vectors) - self.similarity)))
         if self.index.shape[1] == 1:
             return 1 - float(np.mean(self._to_teacher(vectors)))
-        return float(np.mean(np.concatenate([loss for _, loss in self._searched(vectors)])))
+        return float(np.mean(np.concatenate([loss for _, loss in self._search(vectors)])))
 
     def distinct(self, vectors: np.ndarray) -> set[Any]:
         """Return the distinct vectors, rounded to 6 decimals."""
@@ -133,11 +133,11 @@ class TextSplit(Split):
         assert self.teacher is not None
         return np.sum(unit_vectors(vectors) * unit_vectors(np.asarray(self.teacher, np.float64)), axis=-1)
 
-    def _searched(self, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield, for a part of the examples, the rank of each second text among all, from 1, and its cross-entropy.
+    def _search(self, vectors: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield, for a chunk of the examples, the rank of each second text among all, from 1, and its cross-entropy.
 
         Of texts with equal cosines, as of vectors of bits or of a collapsed model, each has the mean of their ranks.
-        A text that is a partner of an equal first text, or the first text itself, is left out of the others.
+        A text that is a partner of an equal first text, or the first text itself, is no candidate.
         """
         unit, (first, second) = unit_vectors(vectors), self.index[:, :2].T
         candidates = np.unique(second)
@@ -146,13 +146,13 @@ class TextSplit(Split):
             partners[text].append(example)
         for start in range(0, len(first), _QUERIES):
             queries = first[start : start + _QUERIES]
-            own = column[start : start + _QUERIES]
+            answers = column[start : start + _QUERIES]
             cosines = unit[queries] @ unit[candidates].T
-            right = cosines[np.arange(len(own)), own]
+            right = cosines[np.arange(len(answers)), answers]
             for row, query in enumerate(queries):
                 cosines[row, column[partners[query]]] = -np.inf
             cosines[candidates == queries[:, None]] = -np.inf
-            cosines[np.arange(len(own)), own] = right
+            cosines[np.arange(len(answers)), answers] = right
             scaled = cosines / self.temperature
             highest = scaled.max(1, keepdims=True)
             total = highest[:, 0] + np.log(np.exp(scaled - highest).sum(1))
@@ -212,9 +212,9 @@ class EmbeddingTask(TaskKind):
             raise ConfigError(
                 f"accumulate = {recipe.accumulate} does not divide batch_size = {recipe.batch_size}. Use a divisor."
             )
-        taught, labelled, contrastive = recipe.alpha < 1, recipe.alpha > 0, options.loss == "contrastive"
+        has_teacher, labelled, contrastive = recipe.alpha < 1, recipe.alpha > 0, options.loss == "contrastive"
         rules = (
-            (("l2", "directions", "relations", "vectors_dir"), taught, "a teacher, with alpha below 1"),
+            (("l2", "directions", "relations", "vectors_dir"), has_teacher, "a teacher, with alpha below 1"),
             (("symmetric",), labelled and contrastive, "embedding.loss = 'contrastive', with alpha above 0"),
             (("temperature",), labelled and options.loss != "cosine", "a loss with a temperature, with alpha above 0"),
             (("sizes",), labelled or options.relations > 0, "alpha above 0 or embedding.relations above 0"),
@@ -225,7 +225,7 @@ class EmbeddingTask(TaskKind):
             for names, applies, needs in rules
             if not applies and (field := changed_field(options, names))
         ]
-        if recipe.own.negatives and not (taught or contrastive):
+        if recipe.own.negatives and not (has_teacher or contrastive):
             needs = "embedding.loss = 'contrastive' or a teacher"
             changed.append((f"own.negatives = {list(recipe.own.negatives)}", needs))
         if changed:
@@ -338,7 +338,7 @@ class EmbeddingTask(TaskKind):
                 f"{'cosine or cosent' if similarities['train'] else 'contrastive'}, or remove the column "
                 f"{recipe.own.label!r}."
             )
-        if recipe.scale != 1 and not any(known for name, known in similarities.items() if name != STSB):
+        if recipe.scale != 1 and not any(labelled for name, labelled in similarities.items() if name != STSB):
             raise ConfigError(
                 f"scale = {recipe.scale:g} has no effect, because the files have no similarities in a column "
                 f"{recipe.own.label!r}. Remove scale, or name the column with own.label."
@@ -356,28 +356,28 @@ class EmbeddingTask(TaskKind):
                 "directory of sentence-transformers."
             )
         options = self.recipe.embedding
-        width, own_width = model.head.width(model.model), self.head.width(student)
-        if (options.l2 or options.directions) and own_width != width:
+        width, size = model.head.width(model.model), self.head.width(student)
+        if (options.l2 or options.directions) and size != width:
             raise ConfigError(
-                f"the vectors have {own_width} dimensions, but those of --teacher={teacher} have {width}. Set "
+                f"the vectors have {size} dimensions, but those of --teacher={teacher} have {width}. Set "
                 f"embedding.projection = {width}, or use embedding.relations without l2 and directions."
             )
         compared = [name for name, split in dev.items() if split.deciding == ("teacher_cosine",)]
-        if compared and own_width != width:
+        if compared and size != width:
             raise ConfigError(
-                f"the vectors have {own_width} dimensions, but those of --teacher={teacher}, which {compared[0]} is "
+                f"the vectors have {size} dimensions, but those of --teacher={teacher}, which {compared[0]} is "
                 f"compared with, have {width}. Set embedding.projection = {width}, or score pairs: own.text_b, or "
                 "embedding.sts_dir without own.dev."
             )
         record = {"path": resolve_name(teacher), "parameters_sha256": tensors.digest(model.params)}
-        beside = (Path(self.recipe.data_dir) / (self.task.train if self.task else "")).parent
-        folder = Path(options.vectors_dir or self.recipe.data_dir or beside)
-        seen = {"train": train} | {name: dev[name] for name in compared}
-        taught = {
+        train_folder = (Path(self.recipe.data_dir) / (self.task.train if self.task else "")).parent
+        folder = Path(options.vectors_dir or self.recipe.data_dir or train_folder)
+        splits = {"train": train} | {name: dev[name] for name in compared}
+        targets = {
             name: replace(split, teacher=teacher_vectors(model, split.texts, folder, self.recipe, mesh))
-            for name, split in seen.items()
+            for name, split in splits.items()
         }
-        return taught["train"], {**dev, **{name: s for name, s in taught.items() if name != "train"}}, record
+        return targets["train"], {**dev, **{name: s for name, s in targets.items() if name != "train"}}, record
 
 
 def _merge_equal(texts: list[str], index: np.ndarray, rows: Rows) -> tuple[list[str], np.ndarray, Rows]:
@@ -393,9 +393,9 @@ def _merge_equal(texts: list[str], index: np.ndarray, rows: Rows) -> tuple[list[
     if len(number) == len(texts):
         return texts, index, rows
     first = np.unique(merged, return_index=True)[1]
-    kept = np.isin(np.arange(len(texts)), first)
-    chosen = {name: getattr(rows, name)[kept] for name in ("lengths", "middle", "cut")}
-    keys, ids = tuple(rows.keys[i] for i in first), rows.ids[np.repeat(kept, rows.lengths)]
+    is_first = np.isin(np.arange(len(texts)), first)
+    chosen = {name: getattr(rows, name)[is_first] for name in ("lengths", "middle", "cut")}
+    keys, ids = tuple(rows.keys[i] for i in first), rows.ids[np.repeat(is_first, rows.lengths)]
     return [texts[i] for i in first], merged[index], replace(rows, keys=keys, ids=ids, **chosen)
 
 
@@ -412,26 +412,26 @@ def teacher_vectors(
     shape = (len(texts), teacher.head.width(teacher.model))
     row = shape[1] * np.dtype(np.float16).itemsize  # bytes of a vector
     name = f"vectors-{_fingerprint(teacher, texts, longest, recipe.compute.dtype)[:16]}.f16"
-    file, part = folder / name, folder / f"{name}.part"
+    file, partial = folder / name, folder / f"{name}.part"
     with atomic.wait_for(file):
         size = file.stat().st_size if file.is_file() else None
         if size is not None and size != len(texts) * row:
             _LOG.warning(f"{file} is damaged, so its vectors are computed again")
         if size != len(texts) * row:
-            done = min(part.stat().st_size // row, len(texts)) if part.is_file() else 0
-            _LOG.info(f"computing the teacher's vectors of {len(texts) - done:,} texts into {file}")
+            count = min(partial.stat().st_size // row, len(texts)) if partial.is_file() else 0
+            _LOG.info(f"computing the teacher's vectors of {len(texts) - count:,} texts into {file}")
             model = EmbeddingModel(
                 **{"path": folder, "pretrained": teacher, "tokenizer": teacher.tokenizer, "recipe": recipe},
                 **{"task_name": "", "max_length": longest, "mesh": mesh},
             )
             try:
-                with part.open("ab") as out:
-                    out.truncate(done * row)  # of a vector, a kill may leave the beginning
-                    for start in range(done, len(texts), _PART):
-                        out.write(model.embed(texts[start : start + _PART]).astype(np.float16).tobytes())
+                with partial.open("ab") as out:
+                    out.truncate(count * row)  # a kill may leave the beginning of a vector
+                    for start in range(count, len(texts), _CHUNK):
+                        out.write(model.embed(texts[start : start + _CHUNK]).astype(np.float16).tobytes())
                         out.flush()
                         os.fsync(out.fileno())
-                part.replace(file)
+                partial.replace(file)
             except OSError as error:
                 raise atomic.WriteError(
                     f"{file} was not written: {error.strerror or error}. Correct this, or set embedding.vectors_dir to "

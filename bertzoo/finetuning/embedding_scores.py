@@ -57,7 +57,7 @@ def score_embeddings(
 def _similarity(model: EmbeddingModel, file: str, split: str, batch_size: int) -> tuple[int, Scores]:
     rows = _read(file, (_FIRST, _SECOND, _SCORE))
     cosines = _pair_cosines(model, rows, batch_size)
-    similarities = np.array([fields.number(row[2], place, "score") for place, row in rows])
+    similarities = np.array([fields.number(row[2], line, "score") for line, row in rows])
     return len(rows), {
         "spearman": metrics.spearman(cosines, similarities),
         "pearson": metrics.pearson(cosines, similarities),
@@ -69,7 +69,7 @@ def _pair_classification(model: EmbeddingModel, file: str, split: str, batch_siz
     import sklearn.metrics
 
     rows = _read(file, (_FIRST, _SECOND, _SCORE))
-    labels = np.array([fields.flag(row[2], place, "label") for place, row in rows], bool)
+    labels = np.array([fields.flag(row[2], line, "label") for line, row in rows], bool)
     if labels.all() or not labels.any():
         raise UserError(f"{file} has only pairs with the label {int(labels.all())}. Add pairs of the other label.")
     cosines = _pair_cosines(model, rows, batch_size)
@@ -89,11 +89,11 @@ def _clustering(model: EmbeddingModel, file: str, split: str, batch_size: int) -
     import sklearn.metrics
 
     rows = _read(file, (_TEXT, _SCORE))
-    labels = [fields.label_name(row[1], place, "label") for place, row in rows]
+    labels = [fields.label_name(row[1], line, "label") for line, row in rows]
     clusters = len(set(labels))
     if clusters < 2:
         raise UserError(f"{file} has only the label {labels[0]!r}. Add texts with another label.")
-    texts = [fields.nonblank(row[0], place, "text") for place, row in rows]
+    texts = [fields.nonblank(row[0], line, "text") for line, row in rows]
     vectors = model.embed(texts, prompt=model.prompt(None), batch_size=batch_size)
     means = sklearn.cluster.KMeans(clusters, n_init=10, random_state=0)  # pyright: ignore[reportArgumentType]
     clusters_of_texts = means.fit_predict(vectors)
@@ -147,37 +147,37 @@ def read_retrieval(folder: Path, split: str) -> Retrieval:
     Queries without a relevant document are left out. A document with the identifier of a query is no result of it,
     unless it is judged relevant, as in BEIR. Raises UserError if a file is missing or names an unknown text.
     """
-    documents, every = (_read_texts(folder / f"{name}.jsonl") for name in ("corpus", "queries"))
+    documents, queries = (_read_texts(folder / f"{name}.jsonl") for name in ("corpus", "queries"))
     table = readers.read_table(folder / "qrels" / f"{split}.tsv")
     relevance: dict[str, dict[str, float]] = {}
-    for place, (query, document, score) in table.valid_rows(["query-id", "corpus-id", "score"]):
-        for name, known, file in ((query, every, "queries"), (document, documents, "corpus")):
-            if name not in known:
-                raise UserError(f"{place} names {name!r}, which {file}.jsonl lacks. Add the text, or remove the row.")
-        if (gain := fields.number(score, place, "score")) > 0:
+    for line, (query, document, score) in table.valid_rows(["query-id", "corpus-id", "score"]):
+        for name, texts, file in ((query, queries, "queries"), (document, documents, "corpus")):
+            if name not in texts:
+                raise UserError(f"{line} names {name!r}, which {file}.jsonl lacks. Add the text, or remove the row.")
+        if (gain := fields.number(score, line, "score")) > 0:
             relevance.setdefault(query, {})[document] = gain
     if not relevance:
         raise UserError(f"{folder / 'qrels' / split}.tsv has no relevant document. Add rows with a score above 0.")
-    return Retrieval(documents, {query: every[query] for query in relevance}, relevance)
+    return Retrieval(documents, {query: queries[query] for query in relevance}, relevance)
 
 
 def _read_texts(file: Path) -> dict[str, str]:
     table = readers.read_table(file)
     columns = ["_id", "text", *(["title"] if "title" in table.columns else [])]
     texts: dict[str, str] = {}
-    for place, (name, text, *title) in table.valid_rows(columns):
+    for line, (name, text, *title) in table.valid_rows(columns):
         if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
-            raise UserError(f"{place} has the _id {name!r}. Use a text or an integer.")
+            raise UserError(f"{line} has the _id {name!r}. Use a text or an integer.")
         if str(name) in texts:
-            raise UserError(f"{place} has the _id {str(name)!r}, as an earlier line. Give each line its own.")
-        parts = [fields.text(cell, place, "title") for cell in title if cell is not None]
-        parts.append(fields.text(text, place, "text"))
-        texts[str(name)] = " ".join(filter(None, parts)).strip()
+            raise UserError(f"{line} has the _id {str(name)!r}, as an earlier line. Give each line its own.")
+        pieces = [fields.text(cell, line, "title") for cell in title if cell is not None]
+        pieces.append(fields.text(text, line, "text"))
+        texts[str(name)] = " ".join(filter(None, pieces)).strip()
     return texts
 
 
 def _read(file: str, columns: Sequence[Sequence[str]]) -> list[tuple[str, Sequence[Any]]]:
-    """Return (place, cells) of each row of a table, with the first column found of each group of names."""
+    """Return (line in errors, cells) of each row of a table, with the first existing column of each group of names."""
     table = readers.read_table(file)
     chosen: list[str] = []
     for names in columns:
@@ -195,7 +195,7 @@ def _read(file: str, columns: Sequence[Sequence[str]]) -> list[tuple[str, Sequen
 
 
 def _pair_cosines(model: EmbeddingModel, rows: Sequence[tuple[str, Sequence[Any]]], batch_size: int) -> np.ndarray:
-    pairs = [tuple(fields.nonblank(cell, place, "text") for cell in row[:2]) for place, row in rows]
+    pairs = [tuple(fields.nonblank(cell, line, "text") for cell in row[:2]) for line, row in rows]
     number = {text: i for i, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair))}
     vectors = model.embed(list(number), prompt=model.prompt(None), batch_size=batch_size)
     unit = unit_vectors(vectors.astype(np.float64))

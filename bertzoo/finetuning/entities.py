@@ -43,7 +43,7 @@ class EntitySplit(Split):
     def tagged(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the tags of each text's words and the tags' probabilities, (w,) each."""
         joined = self.windows.join(slots, [softmax(output["logits"]) for output in outputs])
-        steps, found = entities.legal_steps(self.task.labels), []
+        steps, tagged = entities.legal_steps(self.task.labels), []
         for chances, pieces in zip(joined, self.windows.pieces, strict=True):
             words = entities.by_word(chances, pieces.words, self.aggregation)
             if self.constrained:
@@ -51,8 +51,8 @@ class EntitySplit(Split):
                 tags = entities.best_path(scores, steps, self.task.labels.index(metrics.OUTSIDE))
             else:
                 tags = words.argmax(-1)
-            found.append((tags, np.take_along_axis(words, tags[:, None], -1)[:, 0]))
-        return found
+            tagged.append((tags, np.take_along_axis(words, tags[:, None], -1)[:, 0]))
+        return tagged
 
     def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> list[np.ndarray]:
         return [tags for tags, _ in self.tagged(slots, outputs)]
@@ -66,7 +66,7 @@ class EntitySplit(Split):
 
 @dataclass(frozen=True)
 class EntityTask(LabelTask):
-    """A task whose examples are texts with entities. aggregation: in place of own.aggregation."""
+    """A task whose examples are texts with entities. aggregation: replaces own.aggregation."""
 
     aggregation: str = ""
 
@@ -81,11 +81,11 @@ class EntityTask(LabelTask):
         tags = None
         if purpose != "predict":
             tags = [
-                entities.tag_words(cast(tuple, example.label), example.text_a, one, self.task.labels)
-                for example, one in zip(examples, pieces, strict=True)
+                entities.tag_words(cast(tuple, example.label), example.text_a, words, self.task.labels)
+                for example, words in zip(examples, pieces, strict=True)
             ]
-        keys, every = [example.key for example in examples], aggregation in ("max", "average")
-        windows = entities.make_text_windows(keys, pieces, form.tokenizer, form.max_length, form.padding, tags, every)
+        keys, whole = [example.key for example in examples], aggregation in ("max", "average")
+        windows = entities.make_text_windows(keys, pieces, form.tokenizer, form.max_length, form.padding, tags, whole)
         return EntitySplit(
             task=self.task,
             examples=examples,
@@ -104,6 +104,6 @@ class EntityTask(LabelTask):
                 split.examples, split.windows.pieces, split.tagged(slots, outputs), strict=True
             )
         ]
-        records = [{"index": e.key, "entities": found} for e, found in zip(split.examples, values, strict=True)]
+        records = [{"index": e.key, "entities": value} for e, value in zip(split.examples, values, strict=True)]
         empty = sum(not example.text_a.strip() for example in split.examples)
         return Predictions(values, None, np.zeros(len(values), bool), records, [(empty, "empty")])

@@ -35,7 +35,7 @@ from bertzoo.tasks.task import Example
 
 _LOG = logging.getLogger(__name__)
 
-CLASSES: dict[str, type[TaskKind]] = {  # others have labels
+CLASSES: dict[str, type[TaskKind]] = {  # other tasks have labels
     "span": QuestionTask,
     "embedding": EmbeddingTask,
     "entities": EntityTask,
@@ -69,16 +69,16 @@ class TaskModel(SavedModel):
         return [
             replace(
                 self,
-                pretrained=replace(self.pretrained, head=one.head),
+                pretrained=replace(self.pretrained, head=named.head),
                 recipe=replace(self.recipe, own=columns.apply(self.recipe.own)),
             )
-            for one, columns in heads
+            for named, columns in heads
         ]
 
     def with_aggregation(self, aggregation: str) -> Self:
         """Return a copy that predicts entities of raw text; raises UserError if no head of the model tags words."""
         models = self.heads if self.kind == "multi_task" else [self]
-        if all(one.kind not in ("tokens", "entities") for one in models):
+        if all(model.kind not in ("tokens", "entities") for model in models):
             raise UserError(
                 f"--aggregation={aggregation} does not apply to {self.path}, which tags no words. Leave --aggregation "
                 "out."
@@ -115,7 +115,7 @@ class TaskModel(SavedModel):
         return replace(split, thresholds=thresholds) if isinstance(split, LabelSplit) else split
 
     def predict(self, examples: Sequence[Any], batch_size: int = 0) -> Predictions:
-        """Predict labels or answers; known ones and the batch size do not affect the result.
+        """Predict labels or answers, whatever the examples' labels and the batch size are.
 
         Raises UserError if the model embeds texts.
         """
@@ -160,7 +160,7 @@ def evaluate_split(
     Returns the name of the `task`, the number of `examples` by split, and:
     skipped: number of malformed rows by split and reason, if there are any.
     scores: points by split and metric.
-    score: the figure that chooses a run's best epoch.
+    score: the metric that chooses a run's best epoch.
     ece: of a classifier, the expected calibration error in points (`tasks.decision.reliability`).
     loss: the mean loss.
     collapsed: whether all predictions are equal.
@@ -189,31 +189,31 @@ def evaluate_split(
     model = scored.adapt(model)
     splits: dict[str, Split] = {}
     skipped: dict[str, dict[str, int]] = {}
-    for part in scored.parts(split):
-        read = scored.read(part, directory)
-        skipped |= {part: dict(read.skipped)} if read.skipped else {}
-        log_skipped({part: read.skipped} if read.skipped else {}, "rows")
+    for name in scored.data_sets(split):
+        read = scored.read(name, directory)
+        skipped |= {name: dict(read.skipped)} if read.skipped else {}
+        log_skipped({name: read.skipped} if read.skipped else {}, "rows")
         try:
-            scored.check_labels(part, read)
+            scored.check_labels(name, read)
         except Unlabelled as error:
-            flags = {"input": input, "split": "" if input else part, "task": task, "data_dir": data_dir}
-            words = [str(model.path), *(f"--{name}={value}" for name, value in flags.items() if value)]
+            flags = {"input": input, "split": "" if input else name, "task": task, "data_dir": data_dir}
+            words = [str(model.path), *(f"--{flag}={value}" for flag, value in flags.items() if value)]
             advice = f"Use `bertzoo predict {shlex.join(words)}` for its predictions."
             raise UserError(f"{error} {advice}") from error
-        if note := scored.note(part):
-            _LOG.info(f"{part}: {note}")
-        warn_unknown(model.tokenizer, read.examples, part)
-        splits[part] = model.encode(scored, read.examples, part)
-    results, save, outputs = score_splits(model.runner([part.rows for part in splits.values()], batch_size), splits)
+        if note := scored.note(name):
+            _LOG.info(f"{name}: {note}")
+        warn_unknown(model.tokenizer, read.examples, name)
+        splits[name] = model.encode(scored, read.examples, name)
+    results, save, outputs = score_splits(model.runner([s.rows for s in splits.values()], batch_size), splits)
     results |= scored.measures(splits, outputs)
     if output is not None:
         save(output)
-    counts = {part: len(encoded.examples) for part, encoded in splits.items()}
+    counts = {name: len(encoded.examples) for name, encoded in splits.items()}
     return {"task": scored.name, "examples": counts, **({"skipped": skipped} if skipped else {}), **results}
 
 
 def check_files(model: SavedModel, directory: str, split: str, task: str) -> None:
-    """Raise UserError if neither the model's config nor `directory` says where the files of a split are."""
+    """Raise UserError if neither the model's config nor `directory` names the files of a split."""
     if model.recipe.task:
         return
     if task == "own" and not getattr(model.recipe.own, split, ""):
@@ -238,16 +238,16 @@ def predict_texts(
     items: list[Any] = list(texts)
     for index, text in enumerate(items):
         is_pair = isinstance(text, Iterable) and not isinstance(text, str)
-        is_pair = is_pair and [isinstance(one, str) for one in text] == [True, True]
+        is_pair = is_pair and [isinstance(member, str) for member in text] == [True, True]
         if not (is_pair or isinstance(text, str)) or is_pair == isinstance(items[0], str):
             raise UserError(f"text {index} is {text!r}. Give texts, or pairs of texts, all of one form.")
     if not items:
         return []
     pair = model.pair or not isinstance(items[0], str)
-    flat = [part for text in items for part in ((text,) if isinstance(text, str) else text)]
+    flat = [member for text in items for member in ((text,) if isinstance(text, str) else text)]
     examples = readers.from_texts(flat, readers.InputForm(pair=pair, words=model.kind == "tokens"))
-    given = to_questions(examples, "the texts") if model.kind == "span" else examples
-    return list(model.predict(given, batch_size).records)
+    inputs = to_questions(examples, "the texts") if model.kind == "span" else examples
+    return list(model.predict(inputs, batch_size).records)
 
 
 def to_questions(examples: Sequence[Example], origin: str) -> list[Question]:

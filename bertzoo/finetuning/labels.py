@@ -114,7 +114,7 @@ class LabelSplit(Split):
         if rows.label is None:
             labels = [example.label for example in self.examples]
             predicted = self.predict_texts(logits)
-            filled = [at if label is None else label for label, at in zip(labels, predicted, strict=True)]
+            filled = [value if label is None else label for label, value in zip(labels, predicted, strict=True)]
             rows = replace(rows, label=np.array(filled, np.float32 if self.task.kind == "regression" else np.int32))
         return replace(self, teacher=logits, rows=rows)
 
@@ -126,8 +126,8 @@ class LabelSplit(Split):
         """Return the probabilities of the labels, as in Predictions."""
         if self.task.kind == "tokens":
             return self.rows.restore_words(slots, [softmax(output["logits"]).max(-1) for output in outputs])
-        share = sigmoid if self.task.kind == "multi_label" else softmax
-        return None if self.task.kind == "regression" else share(self.logits(slots, outputs))
+        activation = sigmoid if self.task.kind == "multi_label" else softmax
+        return None if self.task.kind == "regression" else activation(self.logits(slots, outputs))
 
     def is_finite(self, predictions: Any) -> bool:
         return self.task.kind != "regression" or bool(np.isfinite(predictions).all())
@@ -136,10 +136,10 @@ class LabelSplit(Split):
         if not self.is_finite(predictions):
             return dict.fromkeys(self.task.metrics, 0.0)
         labels = [example.label for example in self.examples]
-        found = metrics.score(self.task, predictions, labels)
+        points = metrics.score(self.task, predictions, labels)
         if self.thresholds:
-            found |= decision.precision_recall(predictions, np.array(labels), len(self.task.labels))
-        return found
+            points |= decision.precision_recall(predictions, np.array(labels), len(self.task.labels))
+        return points
 
     def distinct(self, predictions: Any) -> set[Any]:
         """Return the distinct predictions; numbers, divided by `scale`, are rounded to 6 decimals."""
@@ -199,7 +199,7 @@ class LabelTask(TaskKind):
     def dev(self) -> tuple[str, ...]:
         return self.task.dev
 
-    def parts(self, split: str) -> tuple[str, ...]:
+    def data_sets(self, split: str) -> tuple[str, ...]:
         return self.task.parts(split)
 
     def check(self) -> None:
@@ -311,10 +311,10 @@ class LabelTask(TaskKind):
     ) -> tuple[Pretrained, dict[str, Any] | None]:
         """Return the model with the temperature in its output layer and thresholds, and the document of `decide`."""
         recipe = self.recipe
-        if (known := self._known(dev, outputs)) is None:
+        if (arrays := self._join_splits(dev, outputs)) is None:
             return model, None
         temperature, thresholds, document = decision.decide(
-            *known, self.task.labels, self._several, recipe.calibrate, recipe.threshold, recipe.min_precision
+            *arrays, self.task.labels, self._several, recipe.calibrate, recipe.threshold, recipe.min_precision
         )
         if recipe.calibrate:
             layer = output_layer(model, self.name)
@@ -325,9 +325,9 @@ class LabelTask(TaskKind):
         return model, document
 
     def measures(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> dict[str, float]:
-        if (known := self._known(splits, outputs)) is None:
+        if (arrays := self._join_splits(splits, outputs)) is None:
             return {}
-        logits, labels = known
+        logits, labels = arrays
         chances = (sigmoid if self._several else softmax)(logits)
         return {"ece": decision.reliability(chances, labels, self._several)["ece"]}
 
@@ -335,7 +335,7 @@ class LabelTask(TaskKind):
     def _several(self) -> bool:
         return self.task.kind == "multi_label"
 
-    def _known(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> tuple[np.ndarray, np.ndarray] | None:
+    def _join_splits(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> tuple[np.ndarray, np.ndarray] | None:
         """Return a classifier's logits and labels of all splits; None for another kind, or if a logit is not finite."""
         if self.task.kind not in CLASSIFIERS or not outputs:
             return None
@@ -373,8 +373,8 @@ class LabelTask(TaskKind):
             )
             return counts[chosen] @ words / rows.lengths[chosen, None]
 
-        known = [row for row, example in enumerate(train.examples) if example.label is not None]
-        drawn = known[:: -(-len(known) // _MOST)]
+        labelled = [row for row, example in enumerate(train.examples) if example.label is not None]
+        drawn = labelled[:: -(-len(labelled) // _MOST)]
         labels: Any = np.array([train.examples[row].label for row in drawn])
         weights = None if self._several or train.weights is None else dict(enumerate(train.weights.tolist()))
         model: Any = LogisticRegression(max_iter=1000, class_weight=weights)
@@ -395,8 +395,8 @@ class LabelTask(TaskKind):
             for name, (read_features, classifier) in models.items():
                 classifier.fit(read_features(train, drawn), labels)
                 scores[name] = {
-                    part: split.scores(classifier.predict(read_features(split, range(len(split.examples)))))
-                    for part, split in dev.items()
+                    split_name: split.scores(classifier.predict(read_features(split, range(len(split.examples)))))
+                    for split_name, split in dev.items()
                 }
         return {"rows": len(drawn), "scores": scores}
 
@@ -435,10 +435,10 @@ def relabel(model: Pretrained, task: Task, origin: str) -> Pretrained:
             f"{origin} names its labels LABEL_0 and so on; they are read as {', '.join(task.labels)}. Check this order "
             "with the model's author."
         )
-    moved = {name: array[..., order] for name, array in output_layer(model, origin).items()}
+    layer = {name: array[..., order] for name, array in output_layer(model, origin).items()}
     values = getattr(model.head, "thresholds", None)
-    changes = {"thresholds": tuple(values[place] for place in order)} if values else {}
-    return replace(model, params=model.params | moved, head=replace(model.head, labels=task.labels, **changes))
+    changes = {"thresholds": tuple(values[index] for index in order)} if values else {}
+    return replace(model, params=model.params | layer, head=replace(model.head, labels=task.labels, **changes))
 
 
 def output_layer(model: Pretrained, origin: str) -> dict[str, np.ndarray]:
@@ -446,7 +446,7 @@ def output_layer(model: Pretrained, origin: str) -> dict[str, np.ndarray]:
 
     The model of an exported file has no parameters. origin: the model's name in messages.
     """
-    names = {f"{part}/output/{leaf}" for part in model.head.parameters for leaf in ("kernel", "bias")}
+    names = {f"{module}/output/{leaf}" for module in model.head.parameters for leaf in ("kernel", "bias")}
     layer = {name: array for name, array in model.params.items() if name in names}
     if model.params and not layer:
         raise TypeError(
@@ -480,9 +480,9 @@ def label_order(labels: tuple[str, ...], task: Task, origin: str) -> list[int] |
         )
     if not expected or labels == expected:
         return None
-    known = {name.casefold(): label for name, label in task.aliases.items()}
-    known |= {label.casefold(): label for label in expected}
-    names = labels if set(labels) == set(expected) else [known.get(label.casefold(), label) for label in labels]
+    by_name = {name.casefold(): label for name, label in task.aliases.items()}
+    by_name |= {label.casefold(): label for label in expected}
+    names = labels if set(labels) == set(expected) else [by_name.get(label.casefold(), label) for label in labels]
     if set(names) == set(expected):
         return [names.index(label) for label in expected]
     if not _are_nameless(labels, task):

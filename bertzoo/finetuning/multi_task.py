@@ -37,17 +37,17 @@ class MultiTaskSplit(Split):
     @property
     def summary(self) -> str:
         heads = [*self.heads.values()]
-        return next((one for one in heads if isinstance(one, EntitySplit)), heads[0]).summary
+        return next((split for split in heads if isinstance(split, EntitySplit)), heads[0]).summary
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        return tuple(f"{name}_{metric}" for name, one in self.heads.items() for metric in one.deciding)
+        return tuple(f"{name}_{metric}" for name, split in self.heads.items() for metric in split.deciding)
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256("".join(one.digest for one in self.heads.values()).encode()).hexdigest()
+        return hashlib.sha256("".join(split.digest for split in self.heads.values()).encode()).hexdigest()
 
-    def _places(self, split: Split, slot: Slot) -> tuple[Slot, np.ndarray]:
+    def _head_slot(self, split: Split, slot: Slot) -> tuple[Slot, np.ndarray]:
         """Return the slot of a head for a slot of rows, and which of its rows count."""
         if self.windows is None or isinstance(split, EntitySplit):
             return slot, np.ones(len(slot.rows), bool)
@@ -61,8 +61,8 @@ class MultiTaskSplit(Split):
         shared = ("input_ids", "token_type_ids", "attention_mask", "row_weight")
         batch = {name: rows[name] for name in shared}
         for name, split in self.heads.items():
-            place, counts = self._places(split, slot)
-            arrays = split.batch(place, batch_size)
+            head_slot, counts = self._head_slot(split, slot)
+            arrays = split.batch(head_slot, batch_size)
             arrays["row_weight"][: len(counts)] *= counts
             batch |= {f"{name}/{key}": array for key, array in arrays.items() if key not in shared[:3]}
         return batch
@@ -73,41 +73,41 @@ class MultiTaskSplit(Split):
         """Return the slots and the outputs of a head as its split reads them."""
         pairs: list[tuple[Slot, Outputs]] = []
         for slot, output in zip(slots, outputs, strict=True):
-            place, counts = self._places(self.heads[name], slot)
+            head_slot, counts = self._head_slot(self.heads[name], slot)
             logits = output[f"{name}_logits"][: len(counts)][counts]
-            pairs.append((place._replace(rows=place.rows[counts]), {"logits": logits}))
+            pairs.append((head_slot._replace(rows=head_slot.rows[counts]), {"logits": logits}))
         return [slot for slot, _ in pairs], [output for _, output in pairs]
 
     def predict(self, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> dict[str, Any]:
-        return {name: one.predict(*self.head_outputs(name, slots, outputs)) for name, one in self.heads.items()}
+        return {name: split.predict(*self.head_outputs(name, slots, outputs)) for name, split in self.heads.items()}
 
     def scores(self, predictions: Mapping[str, Any]) -> dict[str, float]:
         return {
             f"{name}_{metric}": value
-            for name, one in self.heads.items()
-            for metric, value in one.scores(predictions[name]).items()
+            for name, split in self.heads.items()
+            for metric, value in split.scores(predictions[name]).items()
         }
 
     def distinct(self, predictions: Mapping[str, Any]) -> set[Any]:
         """Return the distinct predictions of the head that has the fewest."""
-        return min((one.distinct(predictions[name]) for name, one in self.heads.items()), key=len)
+        return min((split.distinct(predictions[name]) for name, split in self.heads.items()), key=len)
 
 
 @dataclass(frozen=True)
 class MultiTask(TaskKind):
-    """Several tasks of the same texts, each with a head of its own. task: one for each of own.heads."""
+    """Several tasks of the same texts, each with a head of its own. task: a task for each of own.heads."""
 
     task: tuple[LabelTask, ...]
 
     @classmethod
     def of(cls, recipe: Finetune) -> Self:
         """Return the tasks that a config names in own.heads."""
-        check_names([one.name for one in recipe.own.heads])
+        check_names([head.name for head in recipe.own.heads])
         tasks = []
-        for one in recipe.own.heads:
-            part = replace(recipe, own=one.apply(recipe.own))
-            kind = EntityTask if one.kind == "entities" else LabelTask
-            tasks.append(kind(part, part.own.task(recipe.data_dir)))
+        for head in recipe.own.heads:
+            head_recipe = replace(recipe, own=head.apply(recipe.own))
+            kind = EntityTask if head.kind == "entities" else LabelTask
+            tasks.append(kind(head_recipe, head_recipe.own.task(recipe.data_dir)))
         return cls(recipe, tuple(tasks))
 
     def with_recipe(self, recipe: Finetune) -> Self:
@@ -116,12 +116,12 @@ class MultiTask(TaskKind):
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
         if name != "own":
-            raise ConfigError(f"{model.path} has several heads for tables of one's own, not for {name}. Use --input.")
-        return cls(model.recipe, tuple(one.task_class.named(one, "own", data_dir) for one in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
+            raise ConfigError(f"{model.path} has several heads for the task own, not for {name}. Use --input.")
+        return cls(model.recipe, tuple(head.task_class.named(head, "own", data_dir) for head in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
 
     @classmethod
     def unnamed(cls, model: "TaskModel") -> Self:
-        return cls(model.recipe, tuple(one.task_class.unnamed(one) for one in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
+        return cls(model.recipe, tuple(head.task_class.unnamed(head) for head in model.heads))  # pyright: ignore[reportArgumentType] (tasks with labels)
 
     @property
     def name(self) -> str:
@@ -131,37 +131,37 @@ class MultiTask(TaskKind):
     def dev(self) -> tuple[str, ...]:
         return self.task[0].dev
 
-    def parts(self, split: str) -> tuple[str, ...]:
-        return self.task[0].parts(split)
+    def data_sets(self, split: str) -> tuple[str, ...]:
+        return self.task[0].data_sets(split)
 
     def check(self) -> None:
-        for one in self.task:
-            one.check()
+        for task in self.task:
+            task.check()
 
     @property
     def head(self) -> MultiTaskHead:
         tasks = zip(self.recipe.own.heads, self.task, strict=True)
         return MultiTaskHead(
-            heads=tuple(NamedHead(name=one.name, weight=one.weight, head=task.head) for one, task in tasks)
+            heads=tuple(NamedHead(name=head.name, weight=head.weight, head=task.head) for head, task in tasks)
         )
 
     def read(self, name: str, directory: str) -> SplitExamples:
         """Read a data set once for each head; an example's label is the tuple of theirs."""
-        rows = zip(*(one.read(name, directory).examples for one in self.task), strict=True)
-        return SplitExamples([row[0]._replace(label=tuple(one.label for one in row)) for row in rows])
+        rows = zip(*(task.read(name, directory).examples for task in self.task), strict=True)
+        return SplitExamples([row[0]._replace(label=tuple(example.label for example in row)) for row in rows])
 
     def check_labels(self, name: str, read: SplitExamples) -> None:
-        for place, one in enumerate(self.task):
-            one.check_labels(name, SplitExamples(_of_head(read.examples, place)))
+        for index, task in enumerate(self.task):
+            task.check_labels(name, SplitExamples(_of_head(read.examples, index)))
 
     def encode(
         self, examples: Sequence[Example], name: str, form: RowForm, purpose: Purpose = "score"
     ) -> MultiTaskSplit:
         heads: dict[str, Any] = {}
-        for place, (head, one) in enumerate(zip(self.recipe.own.heads, self.task, strict=True)):
-            labelled = examples if purpose == "predict" else _of_head(examples, place)
-            heads[head.name] = one.encode(labelled, name, form, purpose)
-        in_windows = [one for one in heads.values() if isinstance(one, EntitySplit)]
+        for index, (head, task) in enumerate(zip(self.recipe.own.heads, self.task, strict=True)):
+            labelled = examples if purpose == "predict" else _of_head(examples, index)
+            heads[head.name] = task.encode(labelled, name, form, purpose)
+        in_windows = [split for split in heads.values() if isinstance(split, EntitySplit)]
         windows = in_windows[0].windows if in_windows else None
         rows = (in_windows or [*heads.values()])[0].rows
         return MultiTaskSplit(examples=examples, rows=rows, heads=heads, windows=windows)
@@ -169,20 +169,20 @@ class MultiTask(TaskKind):
     def decode(self, split: MultiTaskSplit, slots: Sequence[Slot], outputs: Sequence[Outputs]) -> Predictions:
         """Return the predictions of each head by its name; a record has them in `heads`."""
         heads: dict[str, Predictions] = {}
-        for name, one in zip(split.heads, self.task, strict=True):
-            heads[name] = one.decode(split.heads[name], *split.head_outputs(name, slots, outputs))
+        for name, task in zip(split.heads, self.task, strict=True):
+            heads[name] = task.decode(split.heads[name], *split.head_outputs(name, slots, outputs))
         records = []
-        for example, *row in zip(split.examples, *(one.records for one in heads.values()), strict=True):
+        for example, *row in zip(split.examples, *(head.records for head in heads.values()), strict=True):
             bare = ({key: value for key, value in record.items() if key != "index"} for record in row)
             records.append({"index": example.key, "heads": dict(zip(heads, bare, strict=True))})
         return Predictions(
-            {name: one.values for name, one in heads.items()},
-            {name: one.probabilities for name, one in heads.items()},
-            np.any([one.cut for one in heads.values()], axis=0),
+            {name: head.values for name, head in heads.items()},
+            {name: head.probabilities for name, head in heads.items()},
+            np.any([head.cut for head in heads.values()], axis=0),
             records,
-            [*dict.fromkeys(chain.from_iterable(one.counts for one in heads.values()))],
+            [*dict.fromkeys(chain.from_iterable(head.counts for head in heads.values()))],
         )
 
 
-def _of_head(examples: Sequence[Example], place: int) -> list[Example]:
-    return [example._replace(label=example.label[place]) for example in examples]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+def _of_head(examples: Sequence[Example], index: int) -> list[Example]:
+    return [example._replace(label=example.label[index]) for example in examples]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]

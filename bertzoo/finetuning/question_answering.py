@@ -79,7 +79,7 @@ class AnswerSplit(Split):
 class QuestionTask(TaskKind):
     """A task whose examples are questions.
 
-    A row holds a question and a window: a part of the question's paragraph.
+    A sequence holds a question and a window: a section of the question's paragraph.
     """
 
     task: SpanTask
@@ -87,18 +87,18 @@ class QuestionTask(TaskKind):
 
     @classmethod
     def named(cls, model: "TaskModel", name: str, data_dir: str) -> Self:
-        known = " or ".join(SQUAD)
+        names = " or ".join(SQUAD)
         if name == "own":
             return cls(model.recipe, question_task(model.recipe.own))
         if not name:
-            raise ConfigError(f"{model.path} does not record its task. Name {known} with --task.")
+            raise ConfigError(f"{model.path} does not record its task. Name {names} with --task.")
         if name not in SQUAD:
-            raise ConfigError(f"{model.path} answers questions, but {name} has no questions. Name {known} with --task.")
+            raise ConfigError(f"{model.path} answers questions, but {name} has no questions. Name {names} with --task.")
         return cls(model.recipe, SQUAD[name])
 
     @classmethod
     def unnamed(cls, model: "TaskModel") -> Self:
-        """Return a task with questions; the model's own task, or its `source`, says whether all have an answer."""
+        """Return a task with questions; the model's own task, or its `source`, records whether all have an answer."""
         if model.task_name == "own":
             nulls = model.recipe.own.unanswerable
         elif model.task_name in SQUAD:
@@ -127,7 +127,7 @@ class QuestionTask(TaskKind):
         # Windows overlap by at least half, as in long rows.
         return replace(recipe, squad=replace(options, stride=min(options.stride, max(1, room // 2))))
 
-    def parts(self, split: str) -> tuple[str, ...]:
+    def data_sets(self, split: str) -> tuple[str, ...]:
         if split not in get_args(SplitName):
             raise UserError(f"--split={split} is unknown. Use train, dev or test.")
         return (split,)
@@ -165,22 +165,22 @@ class QuestionTask(TaskKind):
         )
 
     def read(self, name: str, directory: str) -> SplitExamples:
-        """Read questions. If the run sets squad.heldout, train and dev are parts of the training data.
+        """Read questions. If the run sets squad.heldout, train and dev are subsets of the training data.
 
         Else dev is the development file, and `directory` may be the path of this file.
         """
         heldout, split = self.recipe.squad.heldout, cast(SplitName, name)
         if heldout and split != "test":
-            train, held = squad.hold_out(self.task.read("train", directory).examples, heldout)
-            return SplitExamples(train if split == "train" else held)
+            train, dev = squad.hold_out(self.task.read("train", directory).examples, heldout)
+            return SplitExamples(train if split == "train" else dev)
         return self.task.read("train" if split == "dev" and Path(directory).is_file() else split, directory)
 
     def read_files(self) -> dict[str, SplitExamples]:
         directory, heldout = self.recipe.data_dir, self.recipe.squad.heldout
         train = self.task.read("train", directory)
         if heldout:
-            examples, held = squad.hold_out(train.examples, heldout)
-            train, dev = train._replace(examples=examples), SplitExamples(held)
+            examples, dev_examples = squad.hold_out(train.examples, heldout)
+            train, dev = train._replace(examples=examples), SplitExamples(dev_examples)
         else:
             dev = self.task.read("dev", directory)
         self.task.check(dev.examples)

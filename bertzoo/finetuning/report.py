@@ -13,12 +13,12 @@ from bertzoo.core.kinds import CONFIG, METRICS
 from bertzoo.finetuning.kind import BASELINES
 from bertzoo.finetuning.seeds import SCORES, chosen_epoch, read_decision, read_scores
 from bertzoo.finetuning.settings import Finetune
-from bertzoo.finetuning.task_kind import Figures
+from bertzoo.finetuning.task_kind import Scores
 from bertzoo.runs import provenance, report
 from bertzoo.runs.report import History
 from bertzoo.tasks.decision import describe
 
-Scores = Mapping[int, list[Figures]]  # by seed, the loss and scores of each epoch
+SeedScores = Mapping[int, list[Scores]]  # by seed, the loss and scores of each epoch
 _MOST = 20  # labels of a whole confusion matrix; of more, the report has as many of the most frequent confusions
 
 
@@ -48,7 +48,7 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
         text += f"\n## Decisions of seed {best}\n\n" + "\n\n".join([*describe(decision), _confusion(decision)]) + "\n"
     (directory / "report.md").write_text(text, encoding="utf-8")
     newest = max(histories)
-    train, heldout = (  # without the scores: they are in points, and the summary would read them as shares
+    train, heldout = (  # without the scores: they are in points, and the summary would format them as shares
         [{"step": line["step"], "loss": line["loss"]} for line in lines]
         for lines in (histories[newest].train, histories[newest].heldout)
     )
@@ -57,7 +57,7 @@ def write_report(directory: Path) -> tuple[list[Path], str]:
     return [*written, directory / "report.md"], summary
 
 
-def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictures: list[Path]) -> str:
+def _page(directory: Path, recipe: Finetune, source: str, scores: SeedScores, pictures: list[Path]) -> str:
     chosen = {seed: chosen_epoch(recipe, history) for seed, history in scores.items()}
     columns = [(split, name) for split, named in next(iter(chosen.values()))["scores"].items() for name in named]
     rows = [
@@ -73,11 +73,11 @@ def _page(directory: Path, recipe: Finetune, source: str, scores: Scores, pictur
         rows.append([name, "", "", "", *(f"{splits[split][metric]:.2f}" for split, metric in columns)])
     head = ["seed", "chosen epoch", "epochs done", "loss (nats)", *(f"{split} {name}" for split, name in columns)]
     setup = f"Task {recipe.task}, fine-tuned from {source}: {len(scores)} of {recipe.seeds} seeds, scores in points."
-    same = [str(seed) for seed, best in chosen.items() if best["collapsed"]]
-    note = f"Every example got the same prediction from seed {', '.join(same)}." if same else ""
+    collapsed = [str(seed) for seed, best in chosen.items() if best["collapsed"]]
+    note = f"Every example got the same prediction from seed {', '.join(collapsed)}." if collapsed else ""
     images = [f"![{path.stem}]({path.name})" for path in pictures]
-    parts = [f"# {directory.resolve().name}", setup, tables.markdown(head, rows), note, *images]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    sections = [f"# {directory.resolve().name}", setup, tables.markdown(head, rows), note, *images]
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _draw(histories: Mapping[int, History], names: list[str], path: Path) -> Path:
@@ -125,5 +125,5 @@ def _confusion(decision: Mapping[str, Any]) -> str:
         rows = [[label, *map(str, row[:columns])] for label, row in zip(labels, counts, strict=True)]
         return tables.markdown(["label \\ prediction", *names[:columns]], rows)
     wrong = [(n, labels[i], names[j]) for i, row in enumerate(counts) for j, n in enumerate(row) if n and i != j]
-    rows = [[label, name, str(n)] for n, label, name in sorted(wrong, key=lambda one: -one[0])[:_MOST]]
+    rows = [[label, name, str(n)] for n, label, name in sorted(wrong, key=lambda row: -row[0])[:_MOST]]
     return tables.markdown(["label", "prediction", "examples"], rows)

@@ -34,14 +34,14 @@ _RESULTS = {
 class FinishedRun:
     """A finished fine-tuning run. It saved, for each seed, the model of one epoch: the chosen epoch.
 
-    place: the directory that holds the run. kind: the `kind` in the model's config, such as "bert". origin: the first
+    folder: the directory that holds the run. kind: the `kind` in the model's config, such as "bert". origin: the first
     model in the chain of fine-tunings that led to this run.
     seeds, chosen_scores, epochs: of each seed's chosen epoch, all scores, `score` and the number.
     collapsed: number of seeds whose saved model predicts the same for every example.
     """
 
     path: Path
-    place: Path
+    folder: Path
     task: str
     kind: str
     parameters: int
@@ -55,7 +55,7 @@ class FinishedRun:
     @property
     def source(self) -> str:
         """The row's directory and first model, as text."""
-        return f"{self.path if self.task == OWN else self.place}, from {self.origin}"
+        return f"{self.path if self.task == OWN else self.folder}, from {self.origin}"
 
     @property
     def score(self) -> float:
@@ -105,15 +105,15 @@ def _find_runs(directory: Path) -> Iterable[Path]:
             yield Path(folder)
 
 
-def read_run(path: Path, place: Path) -> FinishedRun:
-    """Read the run at `path`; raises UserError if it is unfinished or damaged. place: as in FinishedRun."""
+def read_run(path: Path, folder: Path) -> FinishedRun:
+    """Read the run at `path`; raises UserError if it is unfinished or damaged. folder: as in FinishedRun."""
     file = path / RESULTS
     if not file.is_file():
         raise UserError(f"{path} is unfinished: it has no {RESULTS} yet. Run the same command again to resume it.")
     results = read_json(file, _RESULTS, _ADVICE)
     return FinishedRun(
         path=path,
-        place=place,
+        folder=folder,
         task=results["task"],
         kind=results["model"]["kind"],
         parameters=results["model"]["parameters"],
@@ -166,8 +166,8 @@ def best_runs(runs: Iterable[FinishedRun]) -> tuple[list[dict[str, FinishedRun]]
     """Return the best run of each task, {task: run}, for every group of runs, and notes on their scores."""
     groups: dict[tuple[Path, str, str], dict[str, list[FinishedRun]]] = {}
     for run in runs:
-        place = run.path if run.task == OWN else run.place  # each run on own files is a row
-        key = place.resolve(), run.kind, run.origin
+        folder = run.path if run.task == OWN else run.folder  # each run of the task `own` is a row
+        key = folder.resolve(), run.kind, run.origin
         groups.setdefault(key, {}).setdefault(run.task, []).append(run)
     best = [{task: max(several, key=lambda run: run.score) for task, several in g.items()} for g in groups.values()]
     notes = []
@@ -212,7 +212,7 @@ def as_markdown(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
 
 def as_json(rows: Sequence[ResultRow], notes: Sequence[str]) -> str:
     cells = [{name: {**cell._asdict(), "text": cell.text} for name, cell in row.cells.items()} for row in rows]
-    documents = [{**row._asdict(), "cells": one} for row, one in zip(rows, cells, strict=True)]
+    documents = [{**row._asdict(), "cells": row_cells} for row, row_cells in zip(rows, cells, strict=True)]
     whole = {"columns": columns(rows), "rows": documents, "notes": list(notes)}
     return json.dumps(whole, indent=2, ensure_ascii=False)
 

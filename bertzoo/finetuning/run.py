@@ -206,13 +206,13 @@ def check_config(run: RunDirectory, recipe: Finetune) -> None:
         return
     before = config.load(Finetune, [run.config])
     changed = [line for line in config.difference(before, recipe) if line.split(":")[0] not in FREE]
-    if _begun(run):
+    if _started(run):
         config.reject(run.name, changed)
     last = recipe.seed + recipe.seeds - 1
-    if left := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
+    if lost := [seed for seed in range(last + 1, before.seed + before.seeds) if (run.path / f"seed-{seed}").is_dir()]:
         raise ConfigError(
-            f"{run.name} has trained seed {left[0]}, which seeds = {recipe.seeds} would drop from the results. Use "
-            f"seeds = {left[-1] + 1 - recipe.seed} or more, or a different --run_dir."
+            f"{run.name} has trained seed {lost[0]}, which seeds = {recipe.seeds} would drop from the results. Use "
+            f"seeds = {lost[-1] + 1 - recipe.seed} or more, or a different --run_dir."
         )
 
 
@@ -222,8 +222,8 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
     models: records of the model to fine-tune ("from") and of the "teacher". digests: hash of the examples by split.
     """
     for name, record in models.items():
-        run.check_same_model(name, run.origin(name) if _begun(run) else None, record)
-    before = run.provenance().get(EXAMPLES, {}) if _begun(run) else {}
+        run.check_same_model(name, run.origin(name) if _started(run) else None, record)
+    before = run.provenance().get(EXAMPLES, {}) if _started(run) else {}
     if differing := [split for split, digest in digests.items() if before.get(split, digest) != digest]:
         where = f" in {recipe.data_dir}" if recipe.data_dir else ""
         raise UserError(
@@ -236,5 +236,5 @@ def claim(run: RunDirectory, recipe: Finetune, models: dict[str, dict[str, Any]]
     provenance.write_run_json(run.path, {**software(), "devices": devices, EXAMPLES: dict(digests), **models})
 
 
-def _begun(run: RunDirectory) -> bool:
+def _started(run: RunDirectory) -> bool:
     return any(run.path.glob("seed-*"))

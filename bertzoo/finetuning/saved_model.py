@@ -32,7 +32,7 @@ class SavedModel:
     """A fine-tuned model.
 
     recipe: the config of the model's run; if it belongs to no run, the default config with the options that it records.
-    path: as the user wrote it. task_name: empty if unknown. max_length: greatest row length in tokens.
+    path: as the user wrote it. task_name: empty if unknown. max_length: greatest sequence length in tokens.
     file: an exported file that computes the outputs in place of `pretrained`, which then has no parameters.
     mesh: the devices that compute the outputs; None: one.
     aggregation: to predict entities of raw text by a model that tags words (`tasks.entities`); empty: as in training.

@@ -22,8 +22,8 @@ from bertzoo.finetuning.kind import MODEL
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.finetuning.task_kind import (
     Evaluation,
-    Figures,
     RowForm,
+    Scores,
     Split,
     SplitOutputs,
     TaskKind,
@@ -52,7 +52,7 @@ _LAYER = re.compile(r"encoder/layers_(\d+)/")
 
 
 class SeedJob:
-    """What all seeds of a run share: the task, the model to start from, and the encoded splits.
+    """The task, the model to start from, and the encoded splits, which all seeds of a run share.
 
     lengths: of the batches' rows. stage: the training of a seed. examples: their number by split. skipped: number of
     skipped examples by split and reason. digests: hash of the encoded examples, by split. teacher: the teacher's entry
@@ -83,11 +83,11 @@ class SeedJob:
     def batches(self, seed: int, row: int) -> Iterator[HostBatch]:
         """Yield training batches without end, from the batch that starts at `row`."""
         size = self.recipe.batch_size
-        epoch, done = divmod(row // size, -(-len(self.train) // size))
+        epoch, start = divmod(row // size, -(-len(self.train) // size))
         while True:
-            for slot in self.train.plan(size, self.lengths, seed, epoch)[done:]:
+            for slot in self.train.plan(size, self.lengths, seed, epoch)[start:]:
                 yield self.train.batch(slot, size)
-            epoch, done = epoch + 1, 0
+            epoch, start = epoch + 1, 0
 
     def score(self, params: Any) -> Evaluation:
         """Return the scores and the loss of parameters on the development splits."""
@@ -139,7 +139,7 @@ class Seed:
         return self.history[-1]["step"] == self._job.stage.steps or 0 < self._job.recipe.patience <= epochs
 
     @property
-    def chosen(self) -> Figures:
+    def chosen(self) -> Scores:
         """The scores of the epoch whose model is saved, as `chosen_epoch` returns them."""
         return chosen_epoch(self._job.recipe, self.history)
 
@@ -197,10 +197,10 @@ class Seed:
             self._save(params, entry, outputs)  # before scores.json, so that a killed run repeats this epoch
             save(self.folder)
         atomic.write_json(self.folder / SCORES, self.history)
-        flat = {f"{split}_{name}": value for split, by in scored["scores"].items() for name, value in by.items()}
+        flat = {f"{split}_{name}": value for split, named in scored["scores"].items() for name, value in named.items()}
         return {"loss": scored["loss"], **flat}
 
-    def _save(self, params: Any, entry: Figures, outputs: SplitOutputs) -> None:
+    def _save(self, params: Any, entry: Scores, outputs: SplitOutputs) -> None:
         job, start, teacher, folder = self._job, self._job.start, self._job.teacher, self.folder / MODEL
         source: dict[str, Any] = {
             "format": "finetune",
@@ -260,18 +260,18 @@ def layerwise_rates(names: Collection[str], decay: float) -> RateFactor | None:
 
 def _memory_advice(recipe: Finetune, share: float) -> str:
     """Return advice on how to fit a training step into `share` (a fraction) of the memory that it now needs."""
-    parts = next((n for n in divisors(recipe.batch_size) if n >= recipe.accumulate / share), None)
-    if parts is None:
-        return "Not even one row at a time fits: use a smaller --max_length or a device with more memory."
-    return f"Use --accumulate={parts}, which computes the same in {parts} parts, or a smaller --batch_size."
+    count = next((n for n in divisors(recipe.batch_size) if n >= recipe.accumulate / share), None)
+    if count is None:
+        return "Not even one example at a time fits: use a smaller --max_length or a device with more memory."
+    return f"Use --accumulate={count}, which computes the same in {count} microbatches, or a smaller --batch_size."
 
 
-def chosen_epoch(recipe: Finetune, history: list[Figures]) -> Figures:
+def chosen_epoch(recipe: Finetune, history: list[Scores]) -> Scores:
     """Return the scores of the saved epoch: the first with the best score or, for `select` = "last", the last."""
     return history[-1] if recipe.select == "last" else max(history, key=lambda entry: entry["score"])
 
 
-def read_scores(file: Path) -> list[Figures]:
+def read_scores(file: Path) -> list[Scores]:
     """Read a seed's scores of each epoch, [] if there is no file; raises UserError if the file is damaged."""
     advice = f"Restore the file, or remove {file.parent} to train the seed anew."
     return read_json(file, [_EPOCH], advice) if file.is_file() else []

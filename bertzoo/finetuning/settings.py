@@ -86,15 +86,15 @@ class Finetune:
     # the kind of head; task: the usual one; embedding: train vectors of texts (task stsb, or own.kind = "texts")
     head: str = "task"
     embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)  # the vectors, and their loss
-    # a new model to train (embedding): of the one that --from names it takes the tokenizer and the words' vectors
+    # a new model to train (embedding), with the tokenizer and the word vectors of the model that --from names
     model: Model | None = None
-    squad: SquadOptions = field(default_factory=SquadOptions)  # how questions become rows, and answers are chosen
+    squad: SquadOptions = field(default_factory=SquadOptions)  # how questions become sequences, and answers are chosen
     seed: int = 0  # the first seed
     seeds: int = 5  # number of seeds, each a training of its own
     epochs: int = 3  # passes over the training rows
     batch_size: int = 32  # rows of one step, over all devices and microbatches
     accumulate: int = 1  # number of microbatches that a step is split into
-    max_length: int = 128  # greatest row length in tokens; longer texts are cut
+    max_length: int = 128  # greatest sequence length in tokens; longer texts are cut
     buckets: int = 4  # maximum number of batch lengths; a batch is padded to the shortest that holds its rows
     train_rows: int = 0  # number of labelled training examples, drawn by `seed`; 0: all
     per_class: int = 0  # largest number of training examples of a label, drawn by `seed`; 0: all
@@ -115,9 +115,9 @@ class Finetune:
     reduction: Literal["mean", "sum"] = "mean"
     patience: int = 0  # epochs without a better score after which a seed stops; 0: never
     select: Literal["best", "last"] = "best"  # epoch whose model is saved
-    calibrate: bool = False  # divide the saved model's logits by the number that suits the development set best
-    # thresholds of the labels' probabilities. f1: of the highest F1; precision: of the most predictions that are right
-    # as often as min_precision says, with a confidence of 95 %; none: the likeliest label, or those above 0.5
+    calibrate: bool = False  # divide the saved model's logits by the temperature that fits the development set best
+    # thresholds of the labels' probabilities. f1: of the highest F1; precision: of the most predictions whose precision
+    # is at least min_precision, with a confidence of 95 %; none: the likeliest label, or those above 0.5
     threshold: Criterion = "none"
     min_precision: float = 0.95  # least share of right predictions, for threshold = "precision"
     log_every: int = 10  # steps between two log lines

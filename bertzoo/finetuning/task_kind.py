@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 LOSSES = "losses"  # in a runner's outputs: {loss term: (sum of losses, sum of weights)} of a batch with labels
 SplitOutputs = Mapping[str, tuple[Sequence[Slot], Sequence[Outputs]]]
-Figures = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
+Scores = dict[str, Any]  # loss, score, collapsed, and scores: {split: {metric: points}}
 # Metrics of a model, a function that writes its predictions into a folder, and its slots and outputs by split.
-Evaluation = tuple[Figures, Callable[[Path], object], SplitOutputs]
+Evaluation = tuple[Scores, Callable[[Path], object], SplitOutputs]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ def score_splits(runner: Runner, splits: Mapping[str, Split]) -> Evaluation:
     return mean_loss | score_predictions(predictions, splits), save, computed
 
 
-def score_predictions(predictions: Mapping[str, Any], splits: Mapping[str, Split]) -> Figures:
+def score_predictions(predictions: Mapping[str, Any], splits: Mapping[str, Split]) -> Scores:
     """Return the scores of `score_splits` without the loss, from the predictions by split."""
     scores = {name: split.scores(predictions[name]) for name, split in splits.items()}
     distinct = set().union(*(split.distinct(predictions[name]) for name, split in splits.items()))
@@ -179,7 +179,7 @@ class Unlabelled(UserError):
 
 
 class RowForm(NamedTuple):
-    """What a model reads: rows of at most `max_length` tokens.
+    """The form of a model's inputs: rows of at most `max_length` tokens.
 
     padding: number of padding tokens after a row that affect the model's outputs.
     """
@@ -258,14 +258,14 @@ class TaskKind(ABC):
     @property
     def train(self) -> tuple[str, ...]:
         """Names of the data sets to train on."""
-        return self.parts("train")
+        return self.data_sets("train")
 
     @property
     def dev(self) -> tuple[str, ...]:
         """Names of the data sets that are scored in training."""
         return ("dev",)
 
-    def parts(self, split: str) -> tuple[str, ...]:
+    def data_sets(self, split: str) -> tuple[str, ...]:
         """Return the names of the data sets of a split; raises UserError if there is none."""
         return (split,)
 
@@ -288,7 +288,7 @@ class TaskKind(ABC):
         """Raise ConfigError for the config of a model that the task cannot train."""
         if not model.layers:
             raise ConfigError(
-                f"model.kind = {model.kind} has no layers, so no token knows of the others, as {self.name} needs. Use "
+                f"model.kind = {model.kind} has no layers, so its tokens do not interact, as {self.name} needs. Use "
                 'another model, or head = "embedding".'
             )
 
@@ -335,7 +335,7 @@ class TaskKind(ABC):
             )
         train = self.encode(drawn, "train", form, "train")
         dev = {name: self.encode(read[name].examples, name, form) for name in self.dev}
-        skipped = {name: dict(part.skipped) for name, part in [*read.items(), ("train", train)] if part.skipped}
+        skipped = {name: dict(data.skipped) for name, data in [*read.items(), ("train", train)] if data.skipped}
         log_skipped(skipped, self.skipped_unit)
         for name, split in {"train": train, **dev}.items():
             _LOG.info(f"{name}: {split.summary}")
@@ -353,7 +353,7 @@ class TaskKind(ABC):
     def finish(
         self, model: Pretrained, dev: Mapping[str, Any], outputs: SplitOutputs
     ) -> tuple[Pretrained, dict[str, Any] | None]:
-        """Return a trained model with what its outputs for the development splits decide, and a document of it."""
+        """Return a trained model with what its outputs for the development splits determine, and a document of it."""
         return model, None
 
     def measures(self, splits: Mapping[str, Any], outputs: SplitOutputs) -> dict[str, float]:
@@ -430,15 +430,15 @@ def changed_field(table: Any, names: Iterable[str] = ()) -> str | None:
             if inner := changed_field(value):
                 return f"{field.name}.{inner}"
         elif value != field.default and (field.name, value) != ("hidden", "none"):
-            shown = [one.name for one in value] if field.name == "heads" else value
+            shown = [head.name for head in value] if field.name == "heads" else value
             return f"{field.name} = {shown!r}"
     return None
 
 
-def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], place: str) -> None:
-    """Warn if more than 20 % of the examples' tokens are [UNK]. place: name of the examples."""
+def warn_unknown(tokenizer: Tokenizer, examples: Sequence[Example | Question], label: str) -> None:
+    """Warn if more than 20 % of the examples' tokens are [UNK]. label: name of the examples."""
     if (share := _unknown_share(tokenizer, examples)) > UNKNOWN_ERROR:
-        _LOG.warning(f"{describe_unknown(share, place)}. The model was trained on other text.")
+        _LOG.warning(f"{describe_unknown(share, label)}. The model was trained on other text.")
 
 
 def check_split(tokenizer: Tokenizer, examples: Sequence[Example | Question], name: str) -> None:

@@ -21,7 +21,7 @@ from bertzoo.train.step import Objective
 
 WORDS = "embedding/word/embedding"  # the parameter
 _ROWS = 1024  # tokens that are embedded at once
-_SPREAD = 0.1  # root mean square of a word's numbers, above that of the drawn tables (0.02), which are added to it
+_SPREAD = 0.1  # root mean square of a word's numbers, above that of the other embeddings (0.02), which are added to it
 _SPARE = re.compile(r"\[unused\d+\]")
 _COMMON = 1e-4  # a word of this frequency has half the weight of a rare one (SIF, Arora, Liang & Ma 2017, §3)
 FREE = ("dropout", "input_dropout", "beam", "problem_type", "thresholds")  # fields in which a head to keep may differ
@@ -32,7 +32,7 @@ class StartingModel:
     """The configs of the model that a run starts from, and its loaded parameters `initial` by path.
 
     recipe: the run's config, with what the model decides. record: the loaded model's entry for run.json. report:
-    console lines on which parts are loaded and which start fresh.
+    console lines on the modules that are loaded or start fresh.
     """
 
     model: Any
@@ -101,22 +101,22 @@ def load_starting_model(path: Location, recipe: Finetune, task: TaskKind) -> Sta
 def _check_head(source: Pretrained, path: Location, recipe: Finetune, task: TaskKind) -> None:
     """Raise ConfigError if the source's head was trained for another task, or differs from the task's head."""
     columns = {"own": recipe.own.columns} if recipe.task == "own" else {}
-    ours = {"task": recipe.task, **columns, "scale": float(task.notes.get("scale", 1.0)), **_fields(task.head)}
-    theirs = {
-        **{key: source.source.get(key, ours.get(key)) for key in ("task", "own")},
+    expected = {"task": recipe.task, **columns, "scale": float(task.notes.get("scale", 1.0)), **_fields(task.head)}
+    actual = {
+        **{key: source.source.get(key, expected.get(key)) for key in ("task", "own")},
         "scale": source_number(source.source, "scale", 1.0),
         **_fields(source.head),
     }
-    for key in ours:
-        if theirs.get(key) != ours[key]:
-            cure = (
+    for key in expected:
+        if actual.get(key) != expected[key]:
+            advice = (
                 "Remove keep_head"
                 if key == "pooling"
                 else "Use the options of that head's training, or remove keep_head"
             )
             raise ConfigError(
-                f"keep_head = true needs a head with {key} = {ours[key]}, but the head of {path} has {key} = "
-                f"{theirs.get(key, 'none')}. {cure}."
+                f"keep_head = true needs a head with {key} = {expected[key]}, but the head of {path} has {key} = "
+                f"{actual.get(key, 'none')}. {advice}."
             )
 
 
@@ -154,7 +154,7 @@ def initial_words(source: Pretrained, model: Any) -> dict[str, np.ndarray]:
     Rare words have longer vectors, as in model2vec 0.10 (distill/inference.py), so that the mean of a text's words (the
     model "static") serves untrained.
 
-    Raises UserError if the source gives no vectors, or if these have fewer numbers than the table or other words.
+    Raises UserError if the source gives no vectors, or if their width or vocabulary does not fit [model].
     """
     vectors = token_vectors(source)
     assert source.tokenizer is not None  # for the type checker
@@ -162,14 +162,14 @@ def initial_words(source: Pretrained, model: Any) -> dict[str, np.ndarray]:
     width = getattr(model, "embedding_size", model.hidden_size)
     if width > vectors.shape[1]:
         raise ConfigError(
-            f"[model] has words of {width} numbers, but the vectors of {source.origin} have {vectors.shape[1]}. Use at "
-            "most as many."
+            f"[model] has word embeddings of {width} dimensions, but the vectors of {source.origin} have "
+            f"{vectors.shape[1]}. Use at most as many."
         )
     specials = source.tokenizer.specials
-    left_out = {*asdict(specials).values()} - {specials.pad, specials.unk}
+    excluded = {*asdict(specials).values()} - {specials.pad, specials.unk}
     tokens = (source.tokenizer.token(i) for i in range(source.tokenizer.vocab_size))
-    # The tokens that are neither special nor BERT's spare entries.
-    ids = np.array([i for i, token in enumerate(tokens) if i not in left_out and not _SPARE.fullmatch(token)])
+    # The tokens that are neither special nor BERT's spare tokens.
+    ids = np.array([i for i, token in enumerate(tokens) if i not in excluded and not _SPARE.fullmatch(token)])
     centred = vectors[ids] - vectors[ids].mean(0)
     words = centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :width]
     frequency = 1 / np.arange(2, 2 + len(ids))  # Zipf's law; the order of a vocabulary is about that of frequency

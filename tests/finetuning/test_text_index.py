@@ -143,8 +143,8 @@ def test_parts_repeat_the_vectors_of_all_texts(place: Path, monkeypatch, long: A
     whole = model.embed(texts, prompt="bara ", long=long)
     np.testing.assert_allclose(model.embed([f"bara {text}" for text in texts], long=long), whole, atol=1e-6)
     assert np.abs(model.embed(texts, long=long) - whole).max() > 0.01
-    monkeypatch.setattr(embed, "_PART", 5)
-    parts = list(model.parts(texts, prompt="bara ", long=long))
+    monkeypatch.setattr(embed, "_CHUNK", 5)
+    parts = list(model.batches(texts, prompt="bara ", long=long))
     assert [len(part) for part, _ in parts] == [5, 5, 2] and [longer for _, longer in parts] == [1, 0, 1]
     np.testing.assert_allclose(np.concatenate([part for part, _ in parts]), whole, atol=1e-6)
     if long == "cut":
@@ -155,7 +155,7 @@ def test_a_model_keeps_its_programs(place: Path, monkeypatch):
     model, built = open_embedding_model(place / "run"), []
     runner = embed.FlaxRunner
     monkeypatch.setattr(embed, "FlaxRunner", lambda *arguments: built.append(1) or runner(*arguments))
-    monkeypatch.setattr(embed, "_PART", 3)
+    monkeypatch.setattr(embed, "_CHUNK", 3)
     for _ in range(2):
         model.embed(TEXTS[:9])
     assert len(built) == 1
@@ -267,7 +267,7 @@ def test_printed_texts_have_no_control_characters(place: Path, tmp_path, capsys)
 
 def test_an_index_on_a_full_disk(place: Path, tmp_path, monkeypatch):
     """The vectors are written as they come, so that an error stops the command; a memory map would get a signal."""
-    monkeypatch.setattr(embed, "_PART", 10)
+    monkeypatch.setattr(embed, "_CHUNK", 10)
     model, sizes = open_embedding_model(place / "run"), []
 
     def measure(line: str) -> None:
@@ -318,7 +318,7 @@ def test_a_text_file_has_a_text_in_each_line(place: Path, tmp_path, capsys):
 
 
 def test_written_vectors_have_the_precision(place: Path, tmp_path, monkeypatch):
-    monkeypatch.setattr(embed, "_PART", 5)
+    monkeypatch.setattr(embed, "_CHUNK", 5)
     for precision in ("float32", "int8", "binary"):
         path = tmp_path / f"{precision}.npy"
         assert cli.main(["embed", str(place / "run"), *TEXTS[:12], f"--precision={precision}", "-o", str(path)]) == 0
