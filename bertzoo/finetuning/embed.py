@@ -47,7 +47,7 @@ class EmbeddingModel(SavedModel):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides the vectors; a file's is that of its model, which its JSON records."""
+        """SHA-256 of the model, its head and its tokenizer; the JSON of an exported file records that of its model."""
         if self.file is None:
             return vectors_digest(self.pretrained)
         if "vectors_sha256" not in self.pretrained.source:
@@ -72,8 +72,8 @@ class EmbeddingModel(SavedModel):
         self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0
     ) -> np.ndarray:
         """Return the vectors of texts, (N,E) float32. Arguments and errors are those of `batches`."""
-        batches = self.batches(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)
-        return np.concatenate([np.zeros((0, size or self.width), np.float32), *(vectors for vectors, _ in batches)])
+        arrays = [array for array, _ in self.batches(texts, prompt=prompt, size=size, long=long, batch_size=batch_size)]
+        return np.concatenate([np.zeros((0, size or self.width), np.float32), *arrays])
 
     def batches(
         self, texts: Sequence[str], *, prompt: str = "", size: int = 0, long: Long = "cut", batch_size: int = 0

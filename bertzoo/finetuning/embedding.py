@@ -207,7 +207,7 @@ class EmbeddingTask(TaskKind):
         raise UserError(f"{model.path} predicts no labels: it embeds texts. Use `bertzoo embed` for its vectors.")
 
     def check(self) -> None:
-        recipe, own, options = self.recipe, self.task, self.recipe.embedding
+        recipe, task, options = self.recipe, self.task, self.recipe.embedding
         if recipe.batch_size % recipe.accumulate:
             raise ConfigError(
                 f"accumulate = {recipe.accumulate} does not divide batch_size = {recipe.batch_size}. Use a divisor."
@@ -218,7 +218,7 @@ class EmbeddingTask(TaskKind):
             (("symmetric",), labelled and contrastive, "embedding.loss = 'contrastive', with alpha above 0"),
             (("temperature",), labelled and options.loss != "cosine", "a loss with a temperature, with alpha above 0"),
             (("sizes",), labelled or options.relations > 0, "alpha above 0 or embedding.relations above 0"),
-            (("sts_dir",), own is not None, "task = own, because the task stsb scores STS-B's development set itself"),
+            (("sts_dir",), task is not None, "task = own, because task = stsb scores STS-B's development set itself"),
         )
         changed = [
             (f"embedding.{field}", needs)
@@ -231,16 +231,16 @@ class EmbeddingTask(TaskKind):
         if changed:
             option, needs = changed[0]
             raise ConfigError(f"{option} has no effect without {needs}. Remove it, or change that.")
-        if own is None and recipe.alpha and options.loss == "contrastive":
+        if task is None and recipe.alpha and options.loss == "contrastive":
             raise ConfigError(
                 "embedding.loss = 'contrastive' needs pairs without a similarity, but task = stsb has similarities. "
                 "Use 'cosine' or 'cosent'."
             )
-        if own is not None and not own.train:
+        if task is not None and not task.train:
             raise ConfigError("task = own has no training examples. Set own.train.")
-        if own is not None and not (own.dev or options.sts_dir):
+        if task is not None and not (task.dev or options.sts_dir):
             raise ConfigError("task = own has no development examples. Set own.dev, or embedding.sts_dir.")
-        if own is not None and own.dev and not own.text_b and recipe.alpha == 1:
+        if task is not None and task.dev and not task.text_b and recipe.alpha == 1:
             raise ConfigError(
                 "dev has single texts, which only a teacher can score. Set own.text_b, or name a teacher."
             )

@@ -214,7 +214,7 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskKind(ABC):
-    """A task, with all that its kind decides: which head learns it, and how examples are read, encoded and predicted.
+    """A task of one kind, which defines the head, and how examples are read, encoded and predicted.
 
     recipe: the config of a fine-tuning run, or of a model's training. task: the files, labels and metrics.
     """

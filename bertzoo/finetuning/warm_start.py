@@ -21,7 +21,7 @@ from bertzoo.train.step import Objective
 
 WORDS = "embedding/word/embedding"  # the parameter
 _ROWS = 1024  # tokens that are embedded at once
-_SPREAD = 0.1  # root mean square of a word's numbers, above that of the other embeddings (0.02), which are added to it
+_SPREAD = 0.1  # root mean square of the word embeddings, above that of the other initial embeddings (0.02)
 _SPARE = re.compile(r"\[unused\d+\]")
 _COMMON = 1e-4  # a word of this frequency has half the weight of a rare one (SIF, Arora, Liang & Ma 2017, §3)
 FREE = ("dropout", "input_dropout", "beam", "problem_type", "thresholds")  # fields in which a head to keep may differ

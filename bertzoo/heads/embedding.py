@@ -348,8 +348,8 @@ class EmbeddingObjective(HeadObjective):
         if self.relations:
             weight_MM = weight_M[:, None] * weight_M
             for size in (None, *self.sizes):
-                change_MM = _cosines(x_ME[:, :size], x_ME[:, :size]) - _cosines(teacher_ME, teacher_ME)
-                loss += self.relations * _mean(jnp.square(change_MM), weight_MM)
+                difference_MM = _cosines(x_ME[:, :size], x_ME[:, :size]) - _cosines(teacher_ME, teacher_ME)
+                loss += self.relations * _mean(jnp.square(difference_MM), weight_MM)
         return loss
 
     def predict(self, params: Params, batch: Batch) -> dict[str, jax.Array]:

@@ -107,8 +107,8 @@ class GroupedHeads:
 class MixedHeads:
     """ConvBERT's heads: heads / head_ratio attention heads and the same number of convolution heads.
 
-    Each head is width / heads wide (Jiang et al. 2020 §3). For heads = 12, a head_ratio of 2 keeps 6 + 6 heads, and a
-    head_ratio of 4 keeps 3 + 3. With convolution = "none", kernel_size and mask_padding must keep their defaults.
+    Each head is width / heads wide (Jiang et al. 2020 §3). For heads = 12, a head_ratio of 2 gives 6 + 6 heads, and a
+    head_ratio of 4 gives 3 + 3. With convolution = "none", kernel_size and mask_padding must keep their defaults.
     """
 
     kind: Literal["mixed"] = "mixed"

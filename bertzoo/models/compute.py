@@ -19,8 +19,8 @@ def _rounded_once(activation: Callable[[jax.Array], jax.Array]) -> Callable[[jax
     def in_float32(x: jax.Array) -> jax.Array:
         return activation(x.astype(jnp.float32)).astype(x.dtype)
 
-    def backward(x: jax.Array, change: jax.Array) -> tuple[jax.Array]:
-        (gradient,) = jax.vjp(activation, x.astype(jnp.float32))[1](change.astype(jnp.float32))
+    def backward(x: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
+        (gradient,) = jax.vjp(activation, x.astype(jnp.float32))[1](dy.astype(jnp.float32))
         return (gradient.astype(x.dtype),)
 
     in_float32.defvjp(lambda x: (in_float32(x), x), backward)

@@ -109,18 +109,16 @@ def _forward_kernel(heads: int, rate: float, words, seeds, query, key, value, ma
     _over_heads(heads, rate, words, seeds, query, key, value, mask, use)
 
 
-def _backward_kernel(
-    heads: int, rate: float, words, seeds, query, key, value, mask, change, query_change, key_change, value_change
-):
+def _backward_kernel(heads: int, rate: float, words, seeds, query, key, value, mask, dy, dquery, dkey, dvalue):
     def use(key_slice, value_slice, query_LK, key_MK, value_MJ, probabilities_LM, valid_1M, drop) -> None:
-        dtype, change_LJ = value_MJ.dtype, change[value_slice]
-        value_change[value_slice] = _product(drop(probabilities_LM.astype(dtype)), change_LJ, (0, 0)).astype(dtype)
-        change_LM = drop(_product(change_LJ, value_MJ, (1, 1)))
-        mean_L1 = jnp.sum(change_LM * probabilities_LM, axis=-1, keepdims=True)
-        scores_LM = jnp.where(valid_1M, probabilities_LM * (change_LM - mean_L1), 0.0).astype(dtype)
+        dtype, dy_LJ = value_MJ.dtype, dy[value_slice]
+        dvalue[value_slice] = _product(drop(probabilities_LM.astype(dtype)), dy_LJ, (0, 0)).astype(dtype)
+        dprobabilities_LM = drop(_product(dy_LJ, value_MJ, (1, 1)))
+        mean_L1 = jnp.sum(dprobabilities_LM * probabilities_LM, axis=-1, keepdims=True)
+        scores_LM = jnp.where(valid_1M, probabilities_LM * (dprobabilities_LM - mean_L1), 0.0).astype(dtype)
         scale = query_LK.shape[1] ** -0.5
-        query_change[key_slice] = (_product(scores_LM, key_MK, (1, 0)) * scale).astype(dtype)
-        key_change[key_slice] = _product(scores_LM, query_LK, (0, 0)).astype(dtype)
+        dquery[key_slice] = (_product(scores_LM, key_MK, (1, 0)) * scale).astype(dtype)
+        dkey[key_slice] = _product(scores_LM, query_LK, (0, 0)).astype(dtype)
 
     _over_heads(heads, rate, words, seeds, query, key, value, mask, use)
 
@@ -157,11 +155,11 @@ def _attend(heads: int, rate: float, interpret: bool, query, key, value, mask_BM
     return _call(_forward_kernel, heads, rate, numbers, (query, key, value), mask_BM, out, interpret)
 
 
-def _attend_backward(heads: int, rate: float, interpret: bool, arguments, change):
+def _attend_backward(heads: int, rate: float, interpret: bool, arguments, dy):
     *inputs, mask_BM, numbers = arguments
     outs = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in inputs)
-    changes = _call(_backward_kernel, heads, rate, numbers, (*inputs, change), mask_BM, outs, interpret)
-    return *changes, None, None
+    gradients = _call(_backward_kernel, heads, rate, numbers, (*inputs, dy), mask_BM, outs, interpret)
+    return *gradients, None, None
 
 
 _attend.defvjp(lambda *arguments: (_attend(*arguments), arguments[3:]), _attend_backward)

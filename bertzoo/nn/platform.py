@@ -9,7 +9,7 @@ import jax
 
 from bertzoo.nn.random import Dropout
 
-# Maps (query, key, value, mask, dropout, train) of `attend` to its result, or to None for arrays that do not fit. The
+# Maps (query, key, value, mask, dropout, train) of `attend` to its result, or to None for unsupported arrays. The
 # last argument, if not None, is the largest distance between a query and the keys that it sees.
 AttentionKernel = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Dropout, bool, int | None], jax.Array | None]
 

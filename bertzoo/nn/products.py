@@ -105,30 +105,28 @@ def _product_forward(
 
 
 def _product_backward(
-    fast: bool, shape: tuple[int, ...], dtype: str, residuals: tuple[jax.Array, jax.Array], change: jax.Array
+    fast: bool, shape: tuple[int, ...], dtype: str, residuals: tuple[jax.Array, jax.Array], dy: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, matrix_IO = residuals
 
-    def over_rows(x: jax.Array, change: jax.Array) -> jax.Array:
+    def over_rows(x: jax.Array, dy: jax.Array) -> jax.Array:
         """Return the kernel's gradient as one product of two matrices."""
-        x_NI, change_NO = (array.reshape(-1, array.shape[-1]) for array in (x, change))
+        x_NI, dy_NO = (array.reshape(-1, array.shape[-1]) for array in (x, dy))
         if not fast:
-            return over_axes(x_NI, change_NO)
-        product_IO = jnp.matmul(_row_major(x_NI.T), change_NO, preferred_element_type=jnp.float32)
+            return over_axes(x_NI, dy_NO)
+        product_IO = jnp.matmul(_row_major(x_NI.T), dy_NO, preferred_element_type=jnp.float32)
         return product_IO.reshape(shape).astype(dtype)
 
-    def over_axes(x: jax.Array, change: jax.Array) -> jax.Array:
-        """Return the kernel's gradient, the sum of xᵀ·change over all leading axes."""
+    def over_axes(x: jax.Array, dy: jax.Array) -> jax.Array:
+        """Return the kernel's gradient, the sum of xᵀ·dy over all leading axes."""
         axes = tuple(range(x.ndim - 1))
-        return jax.lax.dot_general(x, change, ((axes, axes), ((), ()))).reshape(shape).astype(dtype)
+        return jax.lax.dot_general(x, dy, ((axes, axes), ((), ()))).reshape(shape).astype(dtype)
 
     # With more than two axes, XLA's CPU backend copies and transposes both operands, then multiplies slower. With two,
     # libtpu needs a fifth more memory beside the parameters if the mesh splits parameters along its tensor axis.
-    change_kernel = jax.lax.platform_dependent(x, change, cpu=over_rows, default=over_axes)
+    dkernel = jax.lax.platform_dependent(x, dy, cpu=over_rows, default=over_axes)
     by_columns = functools.partial(_fast_rows, axis=1)
-    return _by_platform(
-        fast, by_columns, lambda change, matrix_IO: change @ matrix_IO.T, change, matrix_IO
-    ), change_kernel
+    return _by_platform(fast, by_columns, lambda dy, matrix_IO: dy @ matrix_IO.T, dy, matrix_IO), dkernel
 
 
 _product.defvjp(_product_forward, _product_backward)
@@ -151,21 +149,21 @@ def _add_bias(fast: bool, dtype: str, x: jax.Array, bias: jax.Array) -> jax.Arra
     return x + bias.astype(x.dtype)
 
 
-def _add_bias_backward(fast: bool, dtype: str, bias: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
-    def summed(change: jax.Array) -> jax.Array:
-        return jnp.sum(change, tuple(range(change.ndim - bias.ndim))).astype(dtype)
+def _add_bias_backward(fast: bool, dtype: str, bias: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def summed(dy: jax.Array) -> jax.Array:
+        return jnp.sum(dy, tuple(range(dy.ndim - bias.ndim))).astype(dtype)
 
-    def multiplied(change: jax.Array) -> jax.Array:
+    def multiplied(dy: jax.Array) -> jax.Array:
         """Return the bias's gradient as a product with ones, because XLA's CPU backend sums columns of bfloat16 slowly.
 
         The ones are eight equal rows, because XLA multiplies a single row slowly too.
         """
-        change_NO = change.reshape(-1, bias.size)
-        ones_8N = jnp.ones((8, len(change_NO)), change.dtype)
-        sums_8O = jnp.matmul(ones_8N, change_NO, preferred_element_type=jnp.float32)
+        dy_NO = dy.reshape(-1, bias.size)
+        ones_8N = jnp.ones((8, len(dy_NO)), dy.dtype)
+        sums_8O = jnp.matmul(ones_8N, dy_NO, preferred_element_type=jnp.float32)
         return sums_8O[0].reshape(bias.shape).astype(dtype)
 
-    return change, _by_platform(fast, multiplied, summed, change)
+    return dy, _by_platform(fast, multiplied, summed, dy)
 
 
 _add_bias.defvjp(lambda fast, dtype, x, bias: (_add_bias(fast, dtype, x, bias), bias), _add_bias_backward)
@@ -203,20 +201,20 @@ def _batched_forward(
 
 
 def _batched_backward(
-    fast: bool, axes: str, result: str, residuals: tuple[jax.Array, jax.Array], change: jax.Array
+    fast: bool, axes: str, result: str, residuals: tuple[jax.Array, jax.Array], dy: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     left_axes, right_axes, result_axes = _split(axes)
 
-    def on_cpu(left: jax.Array, right: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def on_cpu(left: jax.Array, right: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
         return (
-            _fast_einsum(f"{result_axes},{right_axes}->{left_axes}", left.dtype.name, change, right),
-            _fast_einsum(f"{result_axes},{left_axes}->{right_axes}", right.dtype.name, change, left),
+            _fast_einsum(f"{result_axes},{right_axes}->{left_axes}", left.dtype.name, dy, right),
+            _fast_einsum(f"{result_axes},{left_axes}->{right_axes}", right.dtype.name, dy, left),
         )
 
-    def plain(left: jax.Array, right: jax.Array, change: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.vjp(functools.partial(_plain_einsum, axes, left.dtype.name), left, right)[1](change)
+    def plain(left: jax.Array, right: jax.Array, dy: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.vjp(functools.partial(_plain_einsum, axes, left.dtype.name), left, right)[1](dy)
 
-    return _by_platform(fast, on_cpu, plain, *residuals, change.astype(residuals[0].dtype))
+    return _by_platform(fast, on_cpu, plain, *residuals, dy.astype(residuals[0].dtype))
 
 
 _batched.defvjp(_batched_forward, _batched_backward)

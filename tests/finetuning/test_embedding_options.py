@@ -152,7 +152,7 @@ class Vectors:
         self.teacher, self.folder = load_model.read_model(place / "run"), folder
         self.computed, self.told, self.fail = [], logged, 0
         self.mesh, self.recipe = sharding.one_device(), Finetune(max_length=12)
-        monkeypatch.setattr(embedding, "_PART", 10)
+        monkeypatch.setattr(embedding, "_CHUNK", 10)
         monkeypatch.setattr(embedding.EmbeddingModel, "embed", lambda model, texts: self.embed(texts))
 
     def embed(self, texts: list[str]) -> np.ndarray:
