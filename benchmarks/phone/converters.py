@@ -34,7 +34,7 @@ from bertzoo.data.tokenizers import tokenizer as tokenizers
 from bertzoo.data.tokenizers.wordpiece import WordPiece
 from bertzoo.export.check import verify
 from bertzoo.export.companions import companions
-from bertzoo.export.graph.from_model import build_graph, scale_updates
+from bertzoo.export.graph.from_model import build_graph, scale_branches
 from bertzoo.export.graph.reference import training_graph
 from bertzoo.export.litert import write
 from bertzoo.export.options import Precision
@@ -133,7 +133,7 @@ class Files:
             if precision == "int8-static":
                 training = training_graph(model)
                 rows = {write.signature(length): verify.sample_rows(training, None, length) for length in lengths}
-                graph = scale_updates(graph, itertools.chain.from_iterable(rows.values()))
+                graph = scale_branches(graph, itertools.chain.from_iterable(rows.values()))
             atomic.write_bytes(path, write.quantised(write.convert(graph, lengths), precision, rows))
 
 

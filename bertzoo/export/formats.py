@@ -13,7 +13,7 @@ from bertzoo.conversion.pretrained import Pretrained
 from bertzoo.export import lengths, runtimes
 from bertzoo.export.check import golden, verify
 from bertzoo.export.failure import check_installed
-from bertzoo.export.graph.from_model import build_graph, scale_updates
+from bertzoo.export.graph.from_model import build_graph, scale_branches
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import flatbuffer, mediapipe, write
 from bertzoo.export.litert.mediapipe import TaskGraph
@@ -136,7 +136,7 @@ def _litert(pretrained: Pretrained, reference: Any, settings: FileSettings, file
             else golden.calibration_rows(reference, tokenizer, texts, length)
             for length in settings.lengths
         }
-        graph = scale_updates(graph, itertools.chain.from_iterable(calibration.values()))
+        graph = scale_branches(graph, itertools.chain.from_iterable(calibration.values()))
     if reference is not training:
         graph = reference.replace(graph=graph)
     content = write.quantised(write.convert(graph, settings.lengths), settings.precision, calibration)

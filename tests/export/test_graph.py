@@ -1,4 +1,4 @@
-"""The export graph equals the training graph, with fewer operations, also after `scale_updates`."""
+"""The export graph equals the training graph, with fewer operations, also after `scale_branches`."""
 
 import functools
 from collections import Counter
@@ -13,7 +13,7 @@ from zoo import CASES, LAYERS, MOBILE, SIZES, WINDOWED, inputs, pretrained
 
 from bertzoo.core.errors import UserError
 from bertzoo.export.graph import layers
-from bertzoo.export.graph.from_model import build_graph, scale_updates
+from bertzoo.export.graph.from_model import build_graph, scale_branches
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.heads import SentenceEmbedding, SequenceClassification
 from bertzoo.models import Bert, ConvBert, MobileBert, SqueezeBert
@@ -182,7 +182,7 @@ def test_a_head_that_reads_every_token_keeps_the_last_layer_whole() -> None:
     assert all(graphs(name)[1].layers[-1].first for name in FIRST)
 
 
-UPDATES = {
+BRANCHES = {
     "squeezebert-classifier": 2 * 2,
     "mobilebert": 2 * 4,
     "convbert-span": 2 * 2,
@@ -191,32 +191,34 @@ UPDATES = {
 }
 
 
-@pytest.mark.parametrize("name", quick(UPDATES, next(iter(UPDATES))))
+@pytest.mark.parametrize("name", quick(BRANCHES, next(iter(BRANCHES))))
 def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the rows, a channel's steps of 1/127 reach 127 or -128 and no more; its factor makes the graph the model."""
     (_, graph), scales = graphs(name), []
-    scaled = scale_updates(graph, [{key: x[None] for key, x in row.items()} for row in given(graph)])
+    scaled = scale_branches(graph, [{key: x[None] for key, x in row.items()} for row in given(graph)])
     assert_equal(scaled, name)
 
     @jax.jit
     def steps(row: dict[str, np.ndarray]) -> dict[bytes, list[jax.Array]]:
-        updates: dict[bytes, list[jax.Array]] = {}
+        branches: dict[bytes, list[jax.Array]] = {}
 
-        def join(self: layers.ScaledUpdate, x: Any, update: Any) -> Any:
+        def join(self: layers.ScaledBranch, x: Any, branch: Any) -> Any:
             scales.append(self.scale)
-            updates.setdefault(bytes(self.scale), []).append(update * 127)
-            return self.norm.join(x, update * self.scale)
+            branches.setdefault(bytes(self.scale), []).append(branch * 127)
+            return self.norm.join(x, branch * self.scale)
 
-        monkeypatch.setattr(layers.ScaledUpdate, "join", join)
+        monkeypatch.setattr(layers.ScaledBranch, "join", join)
         scaled(**row)
-        return updates
+        return branches
 
     found = [steps(row) for row in given(scaled)]
-    assert all(len(updates) == UPDATES[name] for updates in found)
+    assert all(len(branches) == BRANCHES[name] for branches in found)
     arrays = [len({id(leaf) for leaf in jax.tree.leaves(one)}) for one in (graph, scaled)]
-    assert arrays[1] == arrays[0] + len({id(scale) for scale in scales}), "maps that layers share are no longer shared"
+    assert arrays[1] == arrays[0] + len({id(scale) for scale in scales}), (
+        "output layers that layers share are no longer shared"
+    )
     for key in found[0]:
-        whole = np.concatenate([part for updates in found for part in updates[key]])
+        whole = np.concatenate([channel for branches in found for channel in branches[key]])
         largest = np.maximum(whole.max(0) / 127, whole.min(0) / -128)
         np.testing.assert_allclose(largest, 1, rtol=1e-5)
 
@@ -231,7 +233,7 @@ def test_a_channel_has_a_least_scale() -> None:
     triples = zip(graph.layers, networks, quiet, strict=True)
     rewritten = [layer.replace(feed_forwards=(network.replace(output=one),)) for layer, network, one in triples]
     row = {key: x[None] for key, x in given(graph)[0].items()}
-    scaled = scale_updates(graph.replace(layers=tuple(rewritten)), [row])
+    scaled = scale_branches(graph.replace(layers=tuple(rewritten)), [row])
     first, second = (layer.feed_forward_sums[0].scale for layer in scaled.layers)
     assert (first == 1).all() and second[3] == 1
     np.testing.assert_allclose(np.delete(second, 3), 1e-6)

@@ -13,7 +13,7 @@ needs("litert_converter", "ai_edge_litert", "litert_quantizer")
 from zoo import LAYERS, SIZES, pretrained
 
 from bertzoo.export.check import verify
-from bertzoo.export.graph.from_model import build_graph, scale_updates
+from bertzoo.export.graph.from_model import build_graph, scale_branches
 from bertzoo.export.graph.reference import TrainingGraph
 from bertzoo.export.litert import write
 from bertzoo.export.runtimes import LiteRT
@@ -47,7 +47,7 @@ def test_a_large_channel_leaves_the_others_their_steps() -> None:
 
     graph, calibration = build_graph(model, params), {signature: rows}
     plain = write.quantised(write.convert(graph, (LENGTH,)), "int8-static", calibration)
-    converted = write.convert(scale_updates(graph, rows), (LENGTH,))
+    converted = write.convert(scale_branches(graph, rows), (LENGTH,))
     scaled = write.quantised(converted, "int8-static", calibration)
     assert error(scaled) < error(plain) / 5
 
@@ -58,7 +58,7 @@ def test_a_grid_holds_the_extremes_of_all_calibration_rows() -> None:
     reference = TrainingGraph(params=jax.tree.map(np.asarray, params), model=model)
     lengths = (LENGTH, 2 * LENGTH)
     rows = {write.signature(length): verify.sample_rows(reference, None, length) for length in lengths}
-    graph = scale_updates(build_graph(model, params), itertools.chain(*rows.values()))
+    graph = scale_branches(build_graph(model, params), itertools.chain(*rows.values()))
     run = LiteRT(write.quantised(write.convert(graph, lengths), "int8-static", rows)).run
     for signature, each in rows.items():
         exact = np.array([logits(model, params, row) for row in each])

@@ -1,11 +1,11 @@
 """Build the export graph of a Linen model; raises TypeError for modules without a counterpart in it.
 
-The graph has fewer or cheaper operations than the model. The scale of attention scores is a part of the queries' map,
-and a NoNorm of the map or the tables before it. Each grouped map is one dense map per group. If the head reads only the
-first token, the last layer computes only that. Query, key and value stay apart: one map for all three changed run times
-only by a factor of 0.96 to 1.02.
+The graph has fewer or cheaper operations than the model. The projection to queries includes the scale of attention
+scores, and the layer or the tables before a NoNorm include the NoNorm. A grouped layer is a linear layer per group. If
+the head reads only the first token, the last layer computes only that. Queries, keys and values have projections of
+their own: a single one changed run times only by a factor of 0.96 to 1.02.
 
-`scale_updates` changes a graph so that the grid of an int8 file holds all channels.
+`scale_branches` changes a graph so that the grid of an int8 file holds all channels.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,10 +17,9 @@ import numpy as np
 
 from bertzoo import nn
 from bertzoo.core.errors import UserError
-from bertzoo.export.graph import layers as parts
+from bertzoo.export.graph import layers as graph_layers
 from bertzoo.export.graph.layers import (
     Attention,
-    AttentionSideBySide,
     Concat,
     Dynamic,
     Fixed,
@@ -28,7 +27,8 @@ from bertzoo.export.graph.layers import (
     GraphEmbedding,
     GraphLayer,
     GraphTrigram,
-    SeparableMap,
+    GroupedAttention,
+    SeparableConvolution,
     float32,
     scaled,
 )
@@ -38,7 +38,10 @@ from bertzoo.models.compute import ACTIVATIONS
 from bertzoo.models.partial import names
 
 Params = Mapping[str, Any]
-_EXPORTED: dict[Callable, Callable] = {ACTIVATIONS["gelu"]: parts.gelu, ACTIVATIONS["gelu_tanh"]: parts.gelu_tanh}
+_EXPORTED: dict[Callable, Callable] = {
+    ACTIVATIONS["gelu"]: graph_layers.gelu,
+    ACTIVATIONS["gelu_tanh"]: graph_layers.gelu_tanh,
+}
 _WINDOWED = {nn.zero_padding: True, nn.keep_padding: False}
 
 
@@ -48,7 +51,7 @@ def build_graph(model: Any, params: Params) -> Graph:
     for name, layer in zip(names(model.encoder.layers), model.encoder.layers, strict=True):
         if name not in by_name:
             by_name[name] = _layer(layer, params["encoder"][name])
-    make = GraphLayers(affine=_affine, linear=parts.Affine, norm=_norm, activation=_activation)
+    make = GraphLayers(affine=_affine, linear=graph_layers.Affine, norm=_norm, activation=_activation)
     projection, head = model.encoder.projection, head_class(model)
     layers = [by_name[name] for name in names(model.encoder.layers)]
     if model.reads_first:
@@ -64,7 +67,7 @@ def build_graph(model: Any, params: Params) -> Graph:
 
 
 def _affine(module: Any, params: Params) -> Any:
-    """Return the map of a module; a map in groups is a Concat of a dense map per group."""
+    """Return a linear layer or, for a module in groups, a Concat of a linear layer per group."""
     kernel = np.asarray(params["kernel"])
     bias = (
         np.asarray(params["bias"]).reshape(-1) if "bias" in params else np.zeros(np.prod(module.features), np.float32)
@@ -76,11 +79,11 @@ def _affine(module: Any, params: Params) -> Any:
                 "LiteRT files are written only for kernel_size = 1 and stride = 1. Use --to=onnx with one length."
             )
         groups = zip(*(np.split(x, module.groups, axis=-1) for x in (kernel[0], bias)), strict=True)
-        maps = tuple(parts.Affine(kernel=float32(kernel), bias=bias) for kernel, bias in groups)
-        return maps[0] if len(maps) == 1 else Concat(parts=maps)
+        layers = tuple(graph_layers.Affine(kernel=float32(kernel), bias=bias) for kernel, bias in groups)
+        return layers[0] if len(layers) == 1 else Concat(layers=layers)
     if not isinstance(module, nn.Dense):
         raise _unknown(module)
-    return parts.Affine(kernel=kernel.reshape(-1, bias.size), bias=bias)
+    return graph_layers.Affine(kernel=kernel.reshape(-1, bias.size), bias=bias)
 
 
 def _norm(module: Any, params: Params) -> Any:
@@ -88,17 +91,17 @@ def _norm(module: Any, params: Params) -> Any:
     bias = np.asarray(params["bias"]) if "bias" in params else np.zeros_like(scale)
     if not isinstance(module, nn.LayerNorm):
         raise _unknown(module)
-    return parts.GraphLayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
+    return graph_layers.GraphLayerNorm(scale=scale, bias=bias, epsilon=module.epsilon)
 
 
-def _residual(part: Any, norm: Any, params: Params) -> tuple[Any, Any]:
-    """Return a part that computes an update, and the residual connection with the norm after it.
+def _residual(branch: Any, norm: Any, params: Params) -> tuple[Any, Any]:
+    """Return a residual branch, and the residual connection with the norm after it.
 
-    A NoNorm is folded into the part, except for the scale of the residual.
+    A NoNorm is folded into the branch, except for the scale of the residual.
     """
     if not isinstance(norm, nn.NoNorm):
-        return part, _norm(norm, params)
-    return scaled(part, params["scale"], params["bias"]), parts.Residual(scale=np.asarray(params["scale"]))
+        return branch, _norm(norm, params)
+    return scaled(branch, params["scale"], params["bias"]), graph_layers.Residual(scale=np.asarray(params["scale"]))
 
 
 def _embedding(module: Any, params: Params) -> GraphEmbedding:
@@ -108,7 +111,7 @@ def _embedding(module: Any, params: Params) -> GraphEmbedding:
     transformation = None
     if isinstance(module.transformation, nn.Trigram):
         kernel_WED, bias = (np.asarray(params["transformation"][name]) for name in ("kernel", "bias"))
-        dense = parts.Affine(kernel=kernel_WED.reshape(-1, bias.size), bias=bias)
+        dense = graph_layers.Affine(kernel=kernel_WED.reshape(-1, bias.size), bias=bias)
         transformation = GraphTrigram(dense=dense, mask_padding=module.transformation.mask_padding)
     elif module.transformation is not None:
         raise _unknown(module.transformation)
@@ -141,7 +144,7 @@ def _layer(module: Any, params: Params) -> GraphLayer:
             **norms,
             attention=attention,
             feed_forwards=(_feed_forward(module.feed_forward, params["feed_forward"]),),
-            bottleneck=None if module.bottleneck is None else _narrow(module.bottleneck, params["bottleneck"]),
+            bottleneck=None if module.bottleneck is None else _bottleneck(module.bottleneck, params["bottleneck"]),
             output=None if module.output is None else _affine(module.output, params["output"]),
             inside=True,
         )
@@ -160,15 +163,15 @@ def _layer(module: Any, params: Params) -> GraphLayer:
         raise _unknown(module.attention_input)
     feed_forwards, feed_forward_sums = zip(
         *(
-            _residual(_feed_forward(part, params[f"feed_forward_{i}"]), norm, params[f"feed_forward_norm_{i}"])
-            for i, (part, norm) in enumerate(zip(module.feed_forward, module.feed_forward_norm, strict=True))
+            _residual(_feed_forward(network, params[f"feed_forward_{i}"]), norm, params[f"feed_forward_norm_{i}"])
+            for i, (network, norm) in enumerate(zip(module.feed_forward, module.feed_forward_norm, strict=True))
         ),
         strict=True,
     )
     output, output_sum = _residual(_affine(module.output, params["output"]), module.output_norm, params["output_norm"])
     return GraphLayer(
-        bottleneck=_narrow(module.bottleneck, params["bottleneck"]),
-        shared=None if shared is None else _narrow(shared, params["attention_input"]),
+        bottleneck=_bottleneck(module.bottleneck, params["bottleneck"]),
+        shared=None if shared is None else _bottleneck(shared, params["attention_input"]),
         attention=attention,
         attention_sum=attention_sum,
         feed_forwards=feed_forwards,
@@ -179,66 +182,66 @@ def _layer(module: Any, params: Params) -> GraphLayer:
     )
 
 
-def _narrow(module: Any, params: Params) -> Any:
+def _bottleneck(module: Any, params: Params) -> Any:
     dense = _affine(module.dense, params["dense"])
     if isinstance(module.norm, nn.NoNorm):
         return scaled(dense, params["norm"]["scale"], params["norm"]["bias"])
-    return parts.GraphBottleneck(dense=dense, norm=_norm(module.norm, params["norm"]))
+    return graph_layers.GraphBottleneck(dense=dense, norm=_norm(module.norm, params["norm"]))
 
 
 def _feed_forward(module: Any, params: Params) -> Any:
     if not isinstance(module, nn.FeedForward | nn.GatedFeedForward):
         raise _unknown(module)
-    maps = {
+    layers = {
         name: _affine(getattr(module, name), params[name])
         for name in ("intermediate", "gate", "output")
         if name in params
     }
-    whole = parts.GraphFeedForward(**maps, activation=_activation(module.activation))
-    groups = _by_group(maps)
-    return Concat(parts=tuple(whole.replace(**group) for group in groups)) if groups else whole
+    whole = graph_layers.GraphFeedForward(**layers, activation=_activation(module.activation))
+    groups = _by_group(layers)
+    return Concat(layers=tuple(whole.replace(**group) for group in groups)) if groups else whole
 
 
-def _by_group(maps: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the maps of each group, or nothing unless all `maps` are in equally many groups.
+def _by_group(layers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the layers of each group, or nothing unless all `layers` are in equally many groups.
 
-    A network for each group needs fewer concatenations than maps in groups.
+    A network for each group needs fewer concatenations than layers in groups.
     """
-    if {type(one) for one in maps.values()} != {Concat} or len({len(one.parts) for one in maps.values()}) > 1:
+    if {type(x) for x in layers.values()} != {Concat} or len({len(x.layers) for x in layers.values()}) > 1:
         return []
-    return [dict(zip(maps, group, strict=True)) for group in zip(*(one.parts for one in maps.values()), strict=True)]
+    return [dict(zip(layers, group, strict=True)) for group in zip(*(x.layers for x in layers.values()), strict=True)]
 
 
-def _attention(module: Any, params: Params) -> Attention | AttentionSideBySide:
+def _attention(module: Any, params: Params) -> Attention | GroupedAttention:
     if not isinstance(module, nn.SelfAttention):
         raise _unknown(module)
     heads, size = module.query.features
     scale, rotary = float(size) ** -0.5, isinstance(module, nn.RotaryAttention)
-    maps = {name: _affine(getattr(module, name), params[name]) for name in ("query", "key", "value")}
-    maps["query"] = scaled(maps["query"], np.full(heads * size, scale))
+    projections = {name: _affine(getattr(module, name), params[name]) for name in ("query", "key", "value")}
+    projections["query"] = scaled(projections["query"], np.full(heads * size, scale))
     convolution = None
     if module.convolution is not None:
         convolution = _convolution(module.convolution, params["convolution"], scale)
     output = _affine(module.output, params["output"])
     whole = Attention(
-        **maps,
+        **projections,
         convolution=convolution,
         output=output,
         heads=int(heads),
         theta=module.theta if rotary else None,
         reach=module.reach if rotary else None,
     )
-    groups = _by_group(maps) if convolution is None else []
+    groups = _by_group(projections) if convolution is None else []
     if not groups or whole.heads % len(groups):
         return whole
-    apart = (whole.replace(**group, output=None, heads=whole.heads // len(groups)) for group in groups)
-    return AttentionSideBySide(parts=tuple(apart), output=output)
+    attentions = (whole.replace(**group, output=None, heads=whole.heads // len(groups)) for group in groups)
+    return GroupedAttention(groups=tuple(attentions), output=output)
 
 
 def _convolution(module: Any, params: Params, scale: float) -> Dynamic | Fixed:
     """Return the convolution heads of an attention.
 
-    scale: factor of the queries. ConvBERT multiplies them by the span key, whose map is divided by the factor.
+    scale: factor of the queries. ConvBERT multiplies them by the span key, whose projection is divided by the factor.
     """
     mask_padding = _WINDOWED[module.before_window]
     if isinstance(module, nn.FixedConvolution):
@@ -264,9 +267,9 @@ def _convolution(module: Any, params: Params, scale: float) -> Dynamic | Fixed:
     )
 
 
-def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params) -> SeparableMap:
+def _separable(pointwise: Any, depthwise_params: Params, pointwise_params: Params) -> SeparableConvolution:
     kernel = np.asarray(depthwise_params["kernel"])
-    return SeparableMap(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params))
+    return SeparableConvolution(depthwise=kernel, pointwise=_affine(pointwise, pointwise_params))
 
 
 def _activation(function: Callable) -> Callable:
@@ -280,73 +283,73 @@ def _unknown(module: Any) -> TypeError:
     return TypeError(f"the export graph has no counterpart of {name}. Add one to bertzoo/export/graph/from_model.py.")
 
 
-def scale_updates(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> Graph:
-    """Divide each channel of every update by its scale over `rows` (MeasuredUpdate); ScaledUpdates multiply by it.
+def scale_branches(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> Graph:
+    """Divide each channel of every residual branch by its scale over `rows`; ScaledBranches multiply by it.
 
-    An update is what an attention, a feed-forward or a bottleneck layer's output map adds to the residual. BERTs have a
-    few channels whose updates are a hundred times larger than all others. On a grid of 255 steps for all channels, the
+    MeasuredBranch measures the scales. In BERTs, the branches of a
+    few channels are a hundred times larger than all others. On a grid of 255 steps for all channels, the
     others are rounded to a few steps. rows: inputs (1,L) for int8-static's calibration, of any lengths L.
     """
-    scales = _update_scales(graph, rows)
-    outputs: dict[int, Any] = {}  # scaled output maps; layers that share a map (ALBERT) share its scaled copy
+    scales = _branch_scales(graph, rows)
+    outputs: dict[int, Any] = {}  # scaled output layers, which layers with shared parameters (ALBERT) share
 
-    def scaled(part: Any, norm: Any) -> tuple[Any, Any]:
-        place = _place(part)
-        scale = scales[place]
-        if hasattr(part, "output"):
-            outputs.setdefault(place, parts.scaled(part.output, 1 / scale))
-            part = part.replace(output=outputs[place])
+    def scaled_branch(branch: Any, norm: Any) -> tuple[Any, Any]:
+        number = _number(branch)
+        scale = scales[number]
+        if hasattr(branch, "output"):
+            outputs.setdefault(number, scaled(branch.output, 1 / scale))
+            branch = branch.replace(output=outputs[number])
         else:
-            part = parts.scaled(part, 1 / scale)
-        return part, parts.ScaledUpdate(norm=norm, scale=parts.float32(scale))
+            branch = scaled(branch, 1 / scale)
+        return branch, graph_layers.ScaledBranch(norm=norm, scale=float32(scale))
 
-    return _each_update(graph, scaled)
+    return _replace_branches(graph, scaled_branch)
 
 
-def _update_scales(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> dict[int, np.ndarray]:
-    """Return the scale (D) of each update over `rows`, by the `_place` of the part that computes it.
+def _branch_scales(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> dict[int, np.ndarray]:
+    """Return the scale (D) of each residual branch over `rows`, by its `_number`.
 
     No channel has less than a millionth of the largest; if all are 0, they have 1.
     """
-    seen: dict[int, jax.Array] = {}
+    largest: dict[int, jax.Array] = {}
 
-    def note(place: int, channels: jax.Array) -> None:
-        seen[place] = jnp.maximum(seen.get(place, 0.0), channels)  # layers that share a map share its place
+    def note(number: int, channels: jax.Array) -> None:
+        largest[number] = jnp.maximum(largest.get(number, 0.0), channels)  # layers with shared parameters share it
 
     def measure(graph: Graph, row: Mapping[str, jax.Array]) -> dict[int, jax.Array]:
-        seen.clear()
+        largest.clear()
         graph(**{name: array[0] for name, array in row.items()})
-        return dict(seen)
+        return dict(largest)
 
-    def measured(part: Any, norm: Any) -> tuple[Any, Any]:
-        return part, parts.MeasuredUpdate(norm=norm, place=_place(part), note=note)
+    def measured_branch(branch: Any, norm: Any) -> tuple[Any, Any]:
+        return branch, graph_layers.MeasuredBranch(norm=norm, branch=_number(branch), note=note)
 
     run = jax.jit(measure)
-    observed = jax.device_put(_each_update(graph, measured))
+    observed = jax.device_put(_replace_branches(graph, measured_branch))
     results = [jax.device_get(run(observed, dict(row))) for row in rows]
-    maxima = {place: np.max([result[place] for result in results], axis=0) for place in results[0]}
-    return {place: np.maximum(x, 1e-6 * x.max()) if x.any() else np.ones_like(x) for place, x in maxima.items()}
+    maxima = {number: np.max([result[number] for result in results], axis=0) for number in results[0]}
+    return {number: np.maximum(x, 1e-6 * x.max()) if x.any() else np.ones_like(x) for number, x in maxima.items()}
 
 
-def _place(part: Any) -> int:
-    """Return a number that identifies the map from which an update comes."""
-    return id(getattr(part, "output", part))
+def _number(branch: Any) -> int:
+    """Return a number that identifies the linear layer from which a residual branch comes."""
+    return id(getattr(branch, "output", branch))
 
 
-def _each_update(graph: Graph, function: Callable[[Any, Any], tuple[Any, Any]]) -> Graph:
-    """Replace each part that computes an update, and the norm after it, by function(part, norm).
+def _replace_branches(graph: Graph, function: Callable[[Any, Any], tuple[Any, Any]]) -> Graph:
+    """Replace each residual branch, and the norm after it, by function(branch, norm).
 
-    Layers with shared parameters (ALBERT) are mapped once.
+    Layers with shared parameters (ALBERT) are replaced once.
     """
-    mapped: dict[int, Any] = {}
+    replaced: dict[int, Any] = {}
     for layer in graph.layers:
-        if id(layer) in mapped:
+        if id(layer) in replaced:
             continue
         changes = {}
         for name in ("attention", "output"):
-            if (part := getattr(layer, name)) is not None:
-                changes[name], changes[f"{name}_sum"] = function(part, getattr(layer, f"{name}_sum"))
+            if (branch := getattr(layer, name)) is not None:
+                changes[name], changes[f"{name}_sum"] = function(branch, getattr(layer, f"{name}_sum"))
         pairs = map(function, layer.feed_forwards, layer.feed_forward_sums)
         changes["feed_forwards"], changes["feed_forward_sums"] = zip(*pairs, strict=True)
-        mapped[id(layer)] = layer.replace(**changes)
-    return graph.replace(layers=tuple(mapped[id(layer)] for layer in graph.layers))
+        replaced[id(layer)] = layer.replace(**changes)
+    return graph.replace(layers=tuple(replaced[id(layer)] for layer in graph.layers))

@@ -16,7 +16,7 @@ from bertzoo.nn.attention import MASKED_SCORE
 from bertzoo.nn.modern import block_size, join_neighbours, near_in_blocks, rotate, split_blocks
 
 Array = Any  # a numpy array while the graph is built, a JAX array while it is traced
-Map = Callable[[jax.Array], jax.Array]  # a layer that maps I columns to O columns: (L,I) -> (L,O)
+Layer = Callable[[jax.Array], jax.Array]  # (L,I) -> (L,O)
 
 
 def _composite(function: Callable, name: str, **attributes: Any) -> Callable:
@@ -39,8 +39,8 @@ def lookup(ids_L: jax.Array, table_VE: Array) -> jax.Array:
     return _lookup(jnp.clip(ids_L, 0, len(table_VE) - 1), table_VE)
 
 
-def _apply(part: Map | None, x: jax.Array) -> jax.Array:
-    return x if part is None else part(x)
+def _apply(layer: Layer | None, x: jax.Array) -> jax.Array:
+    return x if layer is None else layer(x)
 
 
 class Affine(struct.PyTreeNode):
@@ -54,13 +54,13 @@ class Affine(struct.PyTreeNode):
 
 
 class Concat(struct.PyTreeNode):
-    """Map (L,I) to (L,O): split the columns equally among the parts and concatenate the parts' outputs."""
+    """Map (L,I) to (L,O): split the columns equally among the layers and concatenate these layers' outputs."""
 
-    parts: tuple[Map, ...]
+    layers: tuple[Layer, ...]
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        shares = jnp.split(x, len(self.parts), axis=-1)
-        return jnp.concatenate([part(share) for part, share in zip(self.parts, shares, strict=True)], axis=-1)
+        inputs = jnp.split(x, len(self.layers), axis=-1)
+        return jnp.concatenate([layer(x) for layer, x in zip(self.layers, inputs, strict=True)], axis=-1)
 
 
 def float32(x: Any) -> np.ndarray:
@@ -68,15 +68,15 @@ def float32(x: Any) -> np.ndarray:
     return np.ascontiguousarray(x, np.float32)
 
 
-def scaled(part: Any, factor: Any, shift: Any = 0.0) -> Any:
-    """Multiply the output of a map, a feed-forward or an attention by `factor` (D), and add `shift` (D)."""
-    if isinstance(part, Concat):
-        factors, shifts = (np.split(x, len(part.parts)) for x in np.broadcast_arrays(factor, shift))
-        return part.replace(parts=tuple(map(scaled, part.parts, factors, shifts)))
-    if hasattr(part, "output"):
-        return part.replace(output=scaled(part.output, factor, shift))
+def scaled(layer: Any, factor: Any, shift: Any = 0.0) -> Any:
+    """Multiply the output of a linear layer, a feed-forward or an attention by `factor` (D), and add `shift` (D)."""
+    if isinstance(layer, Concat):
+        factors, shifts = (np.split(x, len(layer.layers)) for x in np.broadcast_arrays(factor, shift))
+        return layer.replace(layers=tuple(map(scaled, layer.layers, factors, shifts)))
+    if hasattr(layer, "output"):
+        return layer.replace(output=scaled(layer.output, factor, shift))
     factor, shift = (np.asarray(x, np.float64) for x in (factor, shift))
-    return part.replace(kernel=float32(part.kernel * factor), bias=float32(part.bias * factor + shift))
+    return layer.replace(kernel=float32(layer.kernel * factor), bias=float32(layer.bias * factor + shift))
 
 
 class GraphLayerNorm(struct.PyTreeNode):
@@ -91,58 +91,58 @@ class GraphLayerNorm(struct.PyTreeNode):
         variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
         return centred * jax.lax.rsqrt(variance + self.epsilon) * self.scale + self.bias
 
-    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return the norm of x + update."""
-        return self(x + update)
+    def join(self, x: jax.Array, branch: jax.Array) -> jax.Array:
+        """Return the norm of x + branch."""
+        return self(x + branch)
 
 
 class Residual(struct.PyTreeNode):
-    """Residual connection x + update; with `scale` that of a NoNorm whose scale and bias are already in `update`."""
+    """Residual connection x + branch; with `scale` that of a NoNorm whose scale and bias are already in `branch`."""
 
     scale: Array | None = None
 
-    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return x + update, or x · scale + update."""
-        return (x if self.scale is None else x * self.scale) + update
+    def join(self, x: jax.Array, branch: jax.Array) -> jax.Array:
+        """Return x + branch, or x · scale + branch."""
+        return (x if self.scale is None else x * self.scale) + branch
 
 
-class ScaledUpdate(struct.PyTreeNode):
-    """Residual connection norm.join(x, update · scale), where the map before it computes the update divided by scale.
+class ScaledBranch(struct.PyTreeNode):
+    """Residual connection norm.join(x, branch · scale), where the layer before it computes the branch divided by scale.
 
-    An int8 file has one grid for all channels of a map's output. With a scale per channel (D), each channel uses the
-    whole grid.
+    An int8 file has one grid for all channels of a linear layer's output. With a scale per channel (D), each channel
+    uses the whole grid.
     """
 
     norm: Any
     scale: Array
 
-    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return norm.join(x, update · scale); the barrier keeps the converter from undoing the division."""
-        return self.norm.join(x, jax.lax.optimization_barrier(update) * self.scale)
+    def join(self, x: jax.Array, branch: jax.Array) -> jax.Array:
+        """Return norm.join(x, branch · scale); the barrier keeps the converter from undoing the division."""
+        return self.norm.join(x, jax.lax.optimization_barrier(branch) * self.scale)
 
 
-class MeasuredUpdate(struct.PyTreeNode):
-    """Residual connection norm.join(x, update) that passes a scale of each of the update's channels (D) to `note`.
+class MeasuredBranch(struct.PyTreeNode):
+    """Residual connection norm.join(x, branch) that passes a scale of each of the branch's channels (D) to `note`.
 
     The scale is 127 times the step of the finest int8 grid that has zero point 0 and holds the channel.
-    place: the first argument of `note`, which identifies the part that computes the update.
+    branch: the first argument of `note`, which identifies the residual branch.
     """
 
     norm: Any
-    place: int = struct.field(pytree_node=False)
+    branch: int = struct.field(pytree_node=False)
     note: Callable[[int, jax.Array], None] = struct.field(pytree_node=False)
 
-    def join(self, x: jax.Array, update: jax.Array) -> jax.Array:
-        """Return norm.join(x, update)."""
-        self.note(self.place, jnp.max(jnp.maximum(update, update * (-127 / 128)), axis=0))
-        return self.norm.join(x, update)
+    def join(self, x: jax.Array, branch: jax.Array) -> jax.Array:
+        """Return norm.join(x, branch)."""
+        self.note(self.branch, jnp.max(jnp.maximum(branch, branch * (-127 / 128)), axis=0))
+        return self.norm.join(x, branch)
 
 
 class GraphBottleneck(struct.PyTreeNode):
     """MobileBERT's bottleneck, (L,D) -> (L,I): norm(dense(x))."""
 
-    dense: Map
-    norm: Map
+    dense: Layer
+    norm: Layer
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.norm(self.dense(x))
@@ -151,10 +151,10 @@ class GraphBottleneck(struct.PyTreeNode):
 class GraphFeedForward(struct.PyTreeNode):
     """Feed-forward network, (L,D) -> (L,D): output(activation(intermediate(x)) · gate(x)); `gate` may be None."""
 
-    intermediate: Map
-    output: Map
+    intermediate: Layer
+    output: Layer
     activation: Callable = struct.field(pytree_node=False)
-    gate: Map | None = None
+    gate: Layer | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         inner = self.activation(self.intermediate(x))
@@ -170,11 +170,11 @@ def _padded(x: jax.Array, window: int, rows: int) -> jax.Array:
     return jnp.pad(x, ((window // 2, max(0, behind)), *[(0, 0)] * (x.ndim - 1)))[: rows + window - 1]
 
 
-class SeparableMap(struct.PyTreeNode):
+class SeparableConvolution(struct.PyTreeNode):
     """Depth-wise separable convolution, (L,D) -> (R,H·K): pointwise(depthwise(x)) at the first R = `rows` tokens."""
 
     depthwise: Array
-    pointwise: Map
+    pointwise: Layer
 
     def __call__(self, x_LD: jax.Array, rows: int) -> jax.Array:
         window, channels = self.depthwise.shape
@@ -195,10 +195,10 @@ class Dynamic(struct.PyTreeNode):
     The kernel is computed from the span around the token or, if `span_key` is None, from the token's gated value.
     """
 
-    value: Map
-    gate: Map | None
-    span_key: SeparableMap | None
-    generator: Map
+    value: Layer
+    gate: Layer | None
+    span_key: SeparableConvolution | None
+    generator: Layer
     window: int = struct.field(pytree_node=False)
     mask_padding: bool = struct.field(pytree_node=False)
 
@@ -223,7 +223,7 @@ class Dynamic(struct.PyTreeNode):
 class Fixed(struct.PyTreeNode):
     """Convolution heads whose depth-wise separable kernel is the same at every token."""
 
-    separable: SeparableMap
+    separable: SeparableConvolution
     mask_padding: bool = struct.field(pytree_node=False)
 
     def __call__(self, x_LD: jax.Array, query_RC: jax.Array, mask_L: jax.Array, heads: int) -> jax.Array:
@@ -247,11 +247,11 @@ class Attention(struct.PyTreeNode, kw_only=True):
     theta, reach: as in nn.RotaryAttention; theta is None without rotary positions.
     """
 
-    query: Map
-    key: Map
-    value: Map
+    query: Layer
+    key: Layer
+    value: Layer
     convolution: Dynamic | Fixed | None
-    output: Map | None
+    output: Layer | None
     heads: int = struct.field(pytree_node=False)
     theta: float | None = struct.field(pytree_node=False, default=None)
     reach: int | None = struct.field(pytree_node=False, default=None)
@@ -307,31 +307,31 @@ def _attend_near(
 
 def _rotated(x_HLK: jax.Array, theta: float) -> jax.Array:
     """Return nn.modern.rotate of the rows (H,L,K), whose positions are 0 to L - 1."""
-    places_1L = jnp.arange(x_HLK.shape[1])[None]
-    return rotate(x_HLK.transpose(1, 0, 2)[None], places_1L, theta)[0].transpose(1, 0, 2)
+    positions_1L = jnp.arange(x_HLK.shape[1])[None]
+    return rotate(x_HLK.transpose(1, 0, 2)[None], positions_1L, theta)[0].transpose(1, 0, 2)
 
 
-class AttentionSideBySide(struct.PyTreeNode):
-    """Attention whose heads are split into `parts`.
+class GroupedAttention(struct.PyTreeNode):
+    """Attention whose heads are split into `groups`.
 
-    Each part reads an equal share of the input's columns; `output` maps the concatenated heads of all parts.
+    Each group reads an equal share of the input's columns; `output` maps the concatenated heads of all groups.
     """
 
-    parts: tuple[Any, ...]
-    output: Map
+    groups: tuple[Any, ...]
+    output: Layer
 
     def __call__(
         self, source_LD: jax.Array, values_LI: jax.Array, masked_M: jax.Array, mask_L: jax.Array, rows: int
     ) -> jax.Array:
-        sources = jnp.split(source_LD, len(self.parts), axis=-1)
-        values = sources if values_LI is source_LD else jnp.split(values_LI, len(self.parts), axis=-1)
-        inputs = zip(self.parts, sources, values, strict=True)
-        heads = [part(source, value, masked_M, mask_L, rows) for part, source, value in inputs]
+        sources = jnp.split(source_LD, len(self.groups), axis=-1)
+        values = sources if values_LI is source_LD else jnp.split(values_LI, len(self.groups), axis=-1)
+        inputs = zip(self.groups, sources, values, strict=True)
+        heads = [group(source, value, masked_M, mask_L, rows) for group, source, value in inputs]
         return self.output(jnp.concatenate(heads, axis=-1))
 
 
 class GraphTrigram(struct.PyTreeNode):
-    """MobileBERT's trigram embedding, (L,E) -> (L,D): a dense map of [next, this, previous token], kernel (3·E,D)."""
+    """MobileBERT's trigram embedding, (L,E) -> (L,D): linear, on [next, this, previous token], kernel (3·E,D)."""
 
     dense: Affine
     mask_padding: bool = struct.field(pytree_node=False)
@@ -352,7 +352,7 @@ class GraphEmbedding(struct.PyTreeNode):
     position: Array | None
     token_type: Array | None
     transformation: GraphTrigram | None
-    norm: Map | None
+    norm: Layer | None
 
     def __call__(self, ids_L: jax.Array, types_L: jax.Array | None, mask_L: jax.Array) -> jax.Array:
         x_LE = lookup(ids_L, self.word)
@@ -370,24 +370,24 @@ class GraphLayer(struct.PyTreeNode, kw_only=True):
     """Transformer layer like nn.Layer, nn.PreNormLayer or nn.BottleneckLayer, (L,D) -> (R,D).
 
     bottleneck, output: maps from D to the layer's inner width I and back; without them, I is D.
-    attention_norm, feed_forward_norm: norms before a part (ModernBERT).
+    attention_norm, feed_forward_norm: norms before the attention and the feed-forward (ModernBERT).
     attention_sum, feed_forward_sums, output_sum: residual connections, with the norms after them if there are any.
     inside: whether values are computed from the output of `bottleneck` instead of the layer's input.
     shared: input of queries and keys; None for that of the values.
     first: compute only the first token (R = 1); else, R = L.
     """
 
-    bottleneck: Map | None = None
-    attention_norm: Map | None = None
-    shared: Map | None = None
-    attention: Attention | AttentionSideBySide
+    bottleneck: Layer | None = None
+    attention_norm: Layer | None = None
+    shared: Layer | None = None
+    attention: Attention | GroupedAttention
     attention_sum: Any = Residual()
-    feed_forward_norm: Map | None = None
-    feed_forwards: tuple[Map, ...]
+    feed_forward_norm: Layer | None = None
+    feed_forwards: tuple[Layer, ...]
     feed_forward_sums: tuple[Any, ...] = (Residual(),)
-    output: Map | None = None
+    output: Layer | None = None
     output_sum: Any = Residual()
-    output_norm: Map | None = None
+    output_norm: Layer | None = None
     inside: bool = struct.field(pytree_node=False, default=False)
     first: bool = struct.field(pytree_node=False, default=False)
 
@@ -405,7 +405,7 @@ class GraphLayer(struct.PyTreeNode, kw_only=True):
 
 
 class Graph(struct.PyTreeNode):
-    """A model with its head for one row of tokens; a call returns the outputs by name.
+    """A model with its head for one sequence; a call returns the outputs by name.
 
     projection: maps the embeddings (L,E) to the layers' width, (L,D). pooler: None if the head reads the first token's
     state unpooled. more_inputs: `inputs` of the head's config.
