@@ -147,14 +147,14 @@ def _page(
     )
     left_out = ("format", "license", "own", "prompts", "scores")
     details = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in source.items() if key not in left_out)
-    parts = [
+    blocks = [
         f"---\n{metadata(name, description, scores).to_yaml().rstrip()}\n---",
         f"# {name}",
         summary,
         f"Made from {_SOURCES.get(source.get('format', ''), 'a model')} ({details}).",
         *(f"## {title}\n\n{text}" for title, text in sections.items() if text),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(blocks) + "\n"
 
 
 def _points(scores: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, str, float]]:
@@ -242,7 +242,7 @@ def use_steps(description: Mapping[str, Any]) -> list[str]:
     types = f" `token_type_ids` are 0 up to the first {sep.split()[0]}, 1 behind it."
     types *= "token_type_ids" in description["inputs"]
     if "masked_positions" in head.inputs:
-        types += f" A blank is {special['mask']}; `masked_positions` (1,1) holds its place, counted from 0."
+        types += f" A blank is {special['mask']}; `masked_positions` (1,1) holds its position, counted from 0."
     lengths = [str(one["length"]) for one in description["signatures"].values()]
     span, fill = description.get("lengths", {"shortest": 0, "longest": 0}), "Fill it with"
     if span["shortest"] != span["longest"]:
@@ -325,8 +325,8 @@ def _delegated(description: Mapping[str, Any]) -> str:
     """Return Markdown: how many nodes of an ExecuTorch file XNNPACK takes, and the others; "" for other formats."""
     if "delegated" not in description:
         return ""
-    taken, nodes, parts = (description[name] for name in ("delegated", "nodes", "delegates"))
+    taken, nodes, delegates = (description[name] for name in ("delegated", "nodes", "delegates"))
     left = ", ".join(f"{name} {times}" for name, times in description["not_delegated"].items())
-    return f"XNNPACK takes {taken} of {nodes} nodes, in {parts} parts." + (
+    return f"XNNPACK takes {taken} of {nodes} nodes, in {delegates} delegates." + (
         f"\nLeft to the runtime: {left}." if left else ""
     )

@@ -93,7 +93,7 @@ def convert(source: Location, destination: Path, options: ExportOptions, memory:
 
 
 def _read_model(source: Location, options: ExportOptions) -> Pretrained:
-    """Read a model and apply the options for head, licence and padding; log the names of dropped parts."""
+    """Read a model and apply the options for head, licence and padding; log the names of dropped heads."""
     pretrained = load_model.read_model(source)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)
@@ -231,9 +231,9 @@ def _request(options: ExportOptions, pretrained: Pretrained, texts: Sequence[str
         digest = hashlib.sha256(pretrained.tokenizer.contents).hexdigest()
         tokenizer = [_describe_tokenizer(pretrained.tokenizer), digest]
     choices = asdict(options) | {"calibration": None, "python": None}
-    parts = [__version__, packages, choices, texts, _origin(pretrained), tokenizer]
-    parts += [config.plain(pretrained.model), config.plain(pretrained.head)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    facts = [__version__, packages, choices, texts, _origin(pretrained), tokenizer]
+    facts += [config.plain(pretrained.model), config.plain(pretrained.head)]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def _origin(pretrained: Pretrained) -> dict[str, Any]:
@@ -288,10 +288,10 @@ def check_text_model(to: str, pretrained: Pretrained) -> None:
     if problem:
         raise UserError(f"--to={to}: {problem}. Use --to={TEXT_FORMATS[to]}, and tokenise in the app.")
     labels = pretrained.head.labels if to == "mediapipe" else ()
-    for place, label in enumerate(labels):
-        if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:place]:
+    for index, label in enumerate(labels):
+        if not label.strip() or not {*"\0\r\n"}.isdisjoint(label) or label in labels[:index]:
             raise UserError(
-                f"--to=mediapipe: the label {label!r}, at index {place}, is empty, has a line break or "
+                f"--to=mediapipe: the label {label!r}, at index {index}, is empty, has a line break or "
                 "NUL byte, or occurs twice, but MediaPipe needs a line for each label. Rename it in the model's config."
             )
 

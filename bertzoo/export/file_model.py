@@ -138,8 +138,8 @@ def _masked_logits(run: RowRunner, tokenizer: Tokenizer, row: Inputs) -> np.ndar
     (ids,), (types,) = row["input_ids"], row["token_type_ids"]
     length = next(length for length in run.lengths if length >= len(ids))
     padded = {name: array[None] for name, array in pad_row(row, tokenizer, ids, types, length).items()}
-    places = row["masked_positions"][0].tolist()
-    rows = [padded | {"masked_positions": np.array([[place]], np.int32)} for place in places]
+    positions = row["masked_positions"][0].tolist()
+    rows = [padded | {"masked_positions": np.array([[position]], np.int32)} for position in positions]
     return np.concatenate([run(row)["masked_logits"] for row in rows], axis=1)
 
 

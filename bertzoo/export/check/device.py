@@ -135,10 +135,10 @@ def _companion_row(row: Mapping[str, Any], ports: Mapping[str, Any]) -> Companio
         if not isinstance(values, dict):
             arrays[name] = np.asarray(values, np.float64).reshape(shapes[name])[0]
             continue
-        places, largest = np.asarray(values["likeliest"], np.int64), np.asarray(values["values"], np.float64)
-        if places.shape != largest.shape or not ((places >= 0) & (places < math.prod(shapes[name]))).all():
+        indices, largest = np.asarray(values["likeliest"], np.int64), np.asarray(values["values"], np.float64)
+        if indices.shape != largest.shape or not ((indices >= 0) & (indices < math.prod(shapes[name]))).all():
             raise ValueError("an output has the indices of another")
-        arrays[name] = {"likeliest": places, "values": largest}
+        arrays[name] = {"likeliest": indices, "values": largest}
     return CompanionRow(row["signature"], inputs, arrays, row.get("label"))
 
 

@@ -28,7 +28,7 @@ def share_scales(content: bytes) -> bytes:
 
     def packed() -> bytes:
         for once in shared.values():
-            once.place = None
+            once.offset = None
         return to_bytes(model)
 
     begin = min(buffer.offset for buffer in outside)
@@ -93,7 +93,7 @@ class _SharedTable:
     """A tensor's quantisation parameters, which the flatbuffer stores once and then references."""
 
     def __init__(self, table: Any):
-        self.table, self.place = table, None
+        self.table, self.offset = table, None
         arrays = (table.scale, table.zeroPoint, table.min, table.max)
         self.key = (
             table.quantizedDimension,
@@ -101,9 +101,9 @@ class _SharedTable:
         )
 
     def Pack(self, builder: Any) -> int:  # flatbuffers calls it by this name
-        if self.place is None:
-            self.place = self.table.Pack(builder)
-        return self.place
+        if self.offset is None:
+            self.offset = self.table.Pack(builder)
+        return self.offset
 
 
 def operators(content: bytes) -> dict[str, int]:
@@ -135,9 +135,9 @@ def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]
     for signature in model.signatureDefs:
         graph = model.subgraphs[signature.subgraphIndex]
 
-        def describe(places: Any, maps: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
-            given = {port.tensorIndex: port.name.decode() for port in maps}
-            return [(given[at], types[tensors[at].type], [int(size) for size in tensors[at].shape]) for at in places]
+        def describe(indices: Any, ports: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
+            names = {port.tensorIndex: port.name.decode() for port in ports}
+            return [(names[i], types[tensors[i].type], [int(size) for size in tensors[i].shape]) for i in indices]
 
         signatures[signature.signatureKey.decode()] = {
             "inputs": describe(graph.inputs, signature.inputs),

@@ -49,10 +49,10 @@ def _module(name: str, text: str, inputs: list[str], outputs: list[str], weights
     block = main.regions[0].blocks[0]
     # Constants in the text would be parsed again for every signature, at twice their size.
     with ir.InsertionPoint.at_block_begin(block):
-        for place, weight in enumerate(weights):
-            block.arguments[place].replace_all_uses_with(stablehlo.ConstantOp(weight).result)
-    for place in reversed(range(len(weights))):
-        block.erase_argument(place)
+        for index, weight in enumerate(weights):
+            block.arguments[index].replace_all_uses_with(stablehlo.ConstantOp(weight).result)
+    for index in reversed(range(len(weights))):
+        block.erase_argument(index)
     kind = ir.FunctionType.get([argument.type for argument in block.arguments], main.type.results)
     main.attributes["function_type"] = ir.TypeAttr.get(kind)
     if "arg_attrs" in main.attributes:

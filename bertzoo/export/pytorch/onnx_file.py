@@ -60,12 +60,12 @@ def onnx(pretrained: Pretrained, rows: Rows, lengths: Sequence[int]) -> tuple[by
 
 def _rename(model: Any, outputs: Sequence[str]) -> Operators:
     """Name outputs as in `outputs`, other values uniquely, drop metadata; return the counts of operators."""
-    for place, node in enumerate(model.graph):
-        node.name = f"node_{place}"
+    for number, node in enumerate(model.graph):
+        node.name = f"node_{number}"
         node.metadata_props.clear()
         node.doc_string = None
         for index, value in enumerate(node.outputs):
-            value.name = f"value_{place}_{index}"
+            value.name = f"value_{number}_{index}"
             value.metadata_props.clear()
             value.shape = value.shape if value in model.graph.outputs else None
     for value, name in zip(model.graph.outputs, outputs, strict=True):
@@ -149,10 +149,10 @@ def _tokenizer_graph(tokenizer: Tokenizer, shortest: int, longest: int, model: A
         )
     )
     rules = tokenizer.config.normalization
-    # The operator skips empty lines. No token has a space, so this entry takes an empty one's place.
-    entries = (tokenizer.token(index) or " " for index in range(tokenizer.vocab_size))
+    # The operator skips empty lines. No token has a space, so a space stands for an empty token.
+    tokens = (tokenizer.token(index) or " " for index in range(tokenizer.vocab_size))
     attributes = {
-        "vocab_file": "\n".join(entries),
+        "vocab_file": "\n".join(tokens),
         "do_lower_case": int(rules["lowercase"]),
         "strip_accents": int(rules["strip_accents"]),
         "tokenize_chinese_chars": int(rules["split_cjk"]),
@@ -162,7 +162,7 @@ def _tokenizer_graph(tokenizer: Tokenizer, shortest: int, longest: int, model: A
 
 
 def split(file: Path) -> tuple[bytes, bytes]:
-    """Return the parts of an `onnx_text` file: the tokenizer, from texts to ids, and the model, from ids to outputs."""
+    """Return the two graphs of an `onnx_text` file: the tokenizer, from texts to ids, and the model, from ids to outputs."""
     import onnx
 
     with tool_errors("onnx", "the file", REWRITE):
@@ -171,8 +171,8 @@ def split(file: Path) -> tuple[bytes, bytes]:
         inputs = [value.name for value in model.graph.value_info if value.name in ports]
         extract = onnx.utils.Extractor(model).extract_model
         outputs = [value.name for value in model.graph.output]
-        parts = extract(["text"], inputs), extract(inputs, outputs)
-        return parts[0].SerializeToString(), parts[1].SerializeToString()
+        graphs = extract(["text"], inputs), extract(inputs, outputs)
+        return graphs[0].SerializeToString(), graphs[1].SerializeToString()
 
 
 def check_texts(

@@ -34,10 +34,13 @@ class LaidOutDense(nn.Module):
 class Convolution(nn.Module):
     """A Grouped layer of modeling_bertzoo.py with its kernel in the layout of `functional.conv1d`."""
 
-    def __init__(self, part: Any) -> None:
+    def __init__(self, layer: Any) -> None:
         super().__init__()
-        self.settings, self.features = (part.stride, part.padding, part.dilation, part.groups), tuple(part.features)
-        self.weight, self.bias = nn.Parameter(part.kernel.permute(2, 1, 0).contiguous()), part.bias
+        self.settings, self.features = (
+            (layer.stride, layer.padding, layer.dilation, layer.groups),
+            tuple(layer.features),
+        )
+        self.weight, self.bias = nn.Parameter(layer.kernel.permute(2, 1, 0).contiguous()), layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
         x = x if x.ndim == 3 else x.flatten(2)
@@ -46,29 +49,29 @@ class Convolution(nn.Module):
 
 
 class SplitGroups(nn.Module):
-    """A pointwise Grouped layer, computed as one dense map per group and a concatenation of the outputs."""
+    """A pointwise Grouped layer, computed as a linear layer per group and a concatenation of the outputs."""
 
-    def __init__(self, part: Any) -> None:
+    def __init__(self, layer: Any) -> None:
         super().__init__()
-        self.features = tuple(part.features)
-        kernels = part.kernel[0].mT.chunk(part.groups)
+        self.features = tuple(layer.features)
+        kernels = layer.kernel[0].mT.chunk(layer.groups)
         self.weights = nn.ParameterList([nn.Parameter(kernel.contiguous()) for kernel in kernels])
-        self.biases = nn.ParameterList([nn.Parameter(bias.clone()) for bias in part.bias.chunk(part.groups)])
+        self.biases = nn.ParameterList([nn.Parameter(bias.clone()) for bias in layer.bias.chunk(layer.groups)])
 
     def forward(self, x: Tensor) -> Tensor:
         shares = (x if x.ndim == 3 else x.flatten(2)).chunk(len(self.weights), -1)
-        maps = zip(shares, self.weights, self.biases, strict=True)
-        y = torch.cat([functional.linear(share, weight, bias) for share, weight, bias in maps], -1)
+        layers = zip(shares, self.weights, self.biases, strict=True)
+        y = torch.cat([functional.linear(share, weight, bias) for share, weight, bias in layers], -1)
         return y if len(self.features) == 1 else y.unflatten(-1, self.features)
 
 
 class ShiftedTrigram(nn.Module):
     """A Trigram layer of modeling_bertzoo.py with its kernel in the layout of `functional.linear`."""
 
-    def __init__(self, part: Any) -> None:
+    def __init__(self, layer: Any) -> None:
         super().__init__()
-        self.mask_padding = part.mask_padding
-        self.weight, self.bias = nn.Parameter(part.kernel.flatten(0, 1).mT.contiguous()), part.bias
+        self.mask_padding = layer.mask_padding
+        self.weight, self.bias = nn.Parameter(layer.kernel.flatten(0, 1).mT.contiguous()), layer.bias
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         if self.mask_padding:
@@ -77,10 +80,10 @@ class ShiftedTrigram(nn.Module):
         return functional.linear(torch.cat([padded[:, 2:], x, padded[:, :-2]], -1), self.weight, self.bias)
 
 
-def lay_out_grouped(part: Any) -> nn.Module:
-    """Return a Grouped layer as a dense map per group if it is pointwise, otherwise as a convolution."""
-    pointwise = part.kernel.shape[0] == part.stride == 1 and not part.padding
-    return SplitGroups(part) if pointwise else Convolution(part)
+def lay_out_grouped(layer: Any) -> nn.Module:
+    """Return a Grouped layer as a linear layer per group if it is pointwise, otherwise as a convolution."""
+    pointwise = layer.kernel.shape[0] == layer.stride == 1 and not layer.padding
+    return SplitGroups(layer) if pointwise else Convolution(layer)
 
 
 _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {
@@ -93,11 +96,11 @@ _LAID_OUT: dict[str, Callable[[Any], nn.Module]] = {
 
 def lay_out(module: nn.Module) -> None:
     """Replace a module's layers, in place, by layers whose kernels have the layout of torch.nn.functional."""
-    for name, part in module.named_children():
-        if make := _LAID_OUT.get(type(part).__name__):
-            setattr(module, name, make(part))
+    for name, layer in module.named_children():
+        if make := _LAID_OUT.get(type(layer).__name__):
+            setattr(module, name, make(layer))
         else:
-            lay_out(part)
+            lay_out(layer)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -105,11 +108,11 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def spell_out(module: nn.Module, activation: Callable) -> None:
-    """Replace an activation function, in all parts of a module, by `gelu_tanh`, which has only basic operators."""
-    for part in module.modules():
-        for name, value in list(vars(part).items()):
+    """Replace an activation function, in a module and its layers, by `gelu_tanh`, which has only basic operators."""
+    for layer in module.modules():
+        for name, value in list(vars(layer).items()):
             if value is activation:
-                setattr(part, name, gelu_tanh)
+                setattr(layer, name, gelu_tanh)
 
 
 class Int8Table(nn.Module):
