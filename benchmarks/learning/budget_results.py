@@ -34,7 +34,7 @@ def chance(task: str, folder: Path) -> float:
 class FinishedRun:
     """What is shown of a finished run.
 
-    steps: those of `planned` that ran; flops: their training FLOPs; curve: held-out figures by FLOPs; end: figures of
+    steps: those of `planned` that ran; flops: their training FLOPs; curve: held-out metrics by FLOPs; end: metrics of
     all held-out text at the end; scores: by task the scores over seeds; files: by task the card of the int8 file of the
     best seed; facts: its run.json.
     """
@@ -56,8 +56,8 @@ class FinishedRun:
     def is_discriminator(self) -> bool:
         return AREA in self.end
 
-    def figure(self, key: str) -> float | None:
-        """A held-out figure at the end, rounded; None if the model has none."""
+    def metric(self, key: str) -> float | None:
+        """A held-out metric at the end, rounded; None if the model has none."""
         return round(self.end[key], 3) if key in self.end else None
 
     def score_cells(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def model_rows(
     for run in (*runs, *untrained):
         lost, mean = run.int8_mean("model"), run.int8_mean("file")
         row = {"model": run.title, "parameters": run.parameters, "TFLOPs": round(run.flops / TERA, 1)}
-        row |= {"MLM loss": run.figure(HIDDEN), "RTD, area": run.figure(AREA)} | run.score_cells()
+        row |= {"MLM loss": run.metric(HIDDEN), "RTD, area": run.metric(AREA)} | run.score_cells()
         row |= {"int8, mean": mean and round(mean, 1), "lost by int8": mean and lost and round(lost - mean, 2)}
         rejected = [TASKS[task][0] for task in TASKS.keys() - run.files.keys()] if run.files else []
         row |= {"int8 rejected": ", ".join(sorted(rejected)) or None}
@@ -113,7 +113,7 @@ def choice_row(run: FinishedRun) -> dict[str, Any]:
     title, metric = TASKS["sst2"]
     points = [run.scores["sst2"][which][metric] for which in EXTREMES]
     row = {"BERT with": run.title, "steps": run.steps, "TFLOPs": round(run.flops / TERA, 1)}
-    row |= {"MLM loss, 15 % masked": run.figure(HIDDEN), "MLM accuracy": round(run.end["mlm_accuracy"], 3)}
+    row |= {"MLM loss, 15 % masked": run.metric(HIDDEN), "MLM accuracy": round(run.end["mlm_accuracy"], 3)}
     return row | {f"{title}, {metric}": tables.spread(points, 1)}
 
 
@@ -140,8 +140,8 @@ def draw_curves(runs: Sequence[FinishedRun], path: Path) -> None:
                 axes.plot(*zip(*points, strict=True), label=label, linestyle="--" if generator else "-", **style)
     entropy = runs[0].end["unigram_entropy"]
     left.axhline(entropy, color="0.5", linestyle=":", linewidth=1)
-    place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
-    left.annotate("word frequencies alone", (1, entropy), (-4, 3), **place)
+    offset = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
+    left.annotate("word frequencies alone", (1, entropy), (-4, 3), **offset)
     _bare(left, "training TFLOPs", "held-out MLM loss of hidden tokens, nats")
     _bare(right, "training TFLOPs", "held-out RTD, area under the ROC curve")
     for axes in (left, right):
@@ -163,8 +163,8 @@ def draw_tradeoff(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.scatter(row["ms"], row["int8, mean"], s=60 * row["int8, MB"], color=f"C{index}", alpha=0.8)
         label = f"{row['model']}, {row['int8, MB']:.1f} MB"
         below = any(abs(row["ms"] - ms) < 0.05 and 0 <= score - row["int8, mean"] < 0.4 for ms, score in drawn)
-        place = (7, -12 if below else 5)
-        axes.annotate(label, (row["ms"], row["int8, mean"]), place, textcoords="offset points", fontsize=9)
+        offset = (7, -12 if below else 5)
+        axes.annotate(label, (row["ms"], row["int8, mean"]), offset, textcoords="offset points", fontsize=9)
     axes.margins(0.25, 0.2)
     _bare(axes, "milliseconds for a sentence of 64 tokens, int8, one thread", "mean score on four GLUE tasks")
     figure.savefig(path, dpi=110)

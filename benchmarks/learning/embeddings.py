@@ -49,7 +49,7 @@ def bm25(folder: Path) -> float:
     index.index(bm25s.tokenize(list(data.documents.values()), show_progress=False), show_progress=False)
     queries = bm25s.tokenize(list(data.queries.values()), return_ids=False, show_progress=False)
     ranks, _ = index.retrieve(queries, k=min(FOUND, len(names)), show_progress=False)
-    ranked = {query: [names[place] for place in row] for query, row in zip(data.queries, ranks, strict=True)}
+    ranked = {query: [names[index] for index in row] for query, row in zip(data.queries, ranks, strict=True)}
     return retrieval_scores(ranked, data.relevance)["ndcg_10"]
 
 
@@ -68,8 +68,8 @@ def row(model: Path, measured: dict[str, dict[str, Any]], args: Any) -> dict[str
     cells |= {"ms": round(exact["median_ms"], 2), "int8, ms": round(rounded["median_ms"], 2)}
     cells |= {"Spearman": round(score(model, args.runs, "stsb", args.sts), 2)}
     cells |= {"Spearman, int8": round(score(int8_file(model, args.runs), args.runs, "stsb", args.sts), 2)}
-    search = {place: score(model, args.runs, "retrieval", place) for place in args.retrieval}
-    return cells | {NDCG.format(name_of(place)): round(found, 1) for place, found in search.items()}
+    search = {folder: score(model, args.runs, "retrieval", folder) for folder in args.retrieval}
+    return cells | {NDCG.format(name_of(folder)): round(points, 1) for folder, points in search.items()}
 
 
 def name_of(folder: Path) -> str:
@@ -110,7 +110,7 @@ def main() -> None:
     measured = times(args.models, args)
     rows = [row(model, measured, args) for model in args.models]
     lexical = dict.fromkeys(rows[0]) | {"model": "BM25"}
-    lexical |= {NDCG.format(name_of(place)): round(bm25(place), 1) for place in args.retrieval}
+    lexical |= {NDCG.format(name_of(folder)): round(bm25(folder), 1) for folder in args.retrieval}
     draw(rows, results.picture(args.out))
     versions = results.packages("bm25s")
     litert = next(iter(measured.values()))["version"]

@@ -59,7 +59,7 @@ def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
     draw, fakes = random.Random(seed), [Faker(locale) for locale in LOCALES]
     for fake in fakes:
         fake.seed_instance(seed)
-    made = []
+    letters = []
     for _ in range(count):
         fake, text, spans = draw.choice(fakes), "", []
         for template in draw.sample(templates, draw.randint(1, 4)):
@@ -70,8 +70,8 @@ def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
                     value = " ".join(str(drawn).split())
                     spans.append({"start": len(text), "end": len(text) + len(value), "label": part})
                 text += value
-        made.append({"text": text, "spans": spans})
-    return made
+        letters.append({"text": text, "spans": spans})
+    return letters
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def main() -> None:
         known, new = (evaluate(path, f"--input={file}")["scores"]["test"] for file in files)
         cells = {"model": name, "MB": round(path.stat().st_size / 1e6, 1) if path.is_file() else None}
         cells |= {"F1, known sentences": round(known["entity_f1"], 1), "F1, new sentences": round(new["entity_f1"], 1)}
-        cells |= {figure: round(new[f"entity_{figure}"], 1) for figure in ("precision", "recall")}
+        cells |= {metric: round(new[f"entity_{metric}"], 1) for metric in ("precision", "recall")}
         rows.append(cells)
     sizes = f"{learnt['model']['kind']}, {learnt['model']['parameters'] / 1e6:.1f} M parameters"
     context = [sizes, f"{args.train:,} letters, 3 epochs", results.packages("faker"), f"commit {results.commit()}"]

@@ -112,9 +112,9 @@ class TransformersSide:
         network = self.network(seed)
         steps = -(-len(self.batches.train) // recipe.batch_size)
         rate = optim.schedule_of(recipe.optimizer, steps * recipe.epochs)
-        parts = [(name.endswith("bias") or "LayerNorm" in name, p) for name, p in network.named_parameters()]
+        parameters = [(name.endswith("bias") or "LayerNorm" in name, p) for name, p in network.named_parameters()]
         groups = [
-            {"params": [p for bare, p in parts if bare == exempt], "weight_decay": decay}
+            {"params": [p for bare, p in parameters if bare == exempt], "weight_decay": decay}
             for exempt, decay in ((False, recipe.optimizer.weight_decay), (True, 0.0))
         ]
         optimizer = torch.optim.AdamW(groups, eps=recipe.optimizer.epsilon)

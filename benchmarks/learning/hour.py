@@ -161,8 +161,8 @@ def row(
     cells = {"entry": run.title, "parameters": run.parameters, "TFLOPs": round(tflops, 1), "steps": run.steps}
     cells |= {"of the planned, %": round(100 * run.steps / run.planned), "processor seconds": round(seconds)}
     cells |= {"the hour": round(allowed)}
-    cells |= {"MLM loss": run.figure("mlm_hidden_loss")}
-    cells |= {"RTD, area": run.figure("rtd_auc")} | run.score_cells()
+    cells |= {"MLM loss": run.metric("mlm_hidden_loss")}
+    cells |= {"RTD, area": run.metric("rtd_auc")} | run.score_cells()
     best = {task: max(named[task] for named in baselines.values()) for task in TASKS}
     above = [TASKS[task][0] for task in TASKS if run.scores[task]["min"][TASKS[task][1]] > best[task]]
     cells |= {"every seed above both baselines": ", ".join(above) or "none", "processor": processor()[0] or "unknown"}

@@ -166,8 +166,8 @@ def pairs(sources: Sequence[Sequence[str]], count: int) -> Iterator[tuple[list[s
         return drawn[start : start + longest]
 
     def changed(text: list[str]) -> Iterator[str]:
-        rate, place = draw.uniform(0, 0.7), draw.randrange(len(text)) if draw.random() < 0.3 else 0
-        swapped = [*text[place:], *text[:place]]
+        rate, start = draw.uniform(0, 0.7), draw.randrange(len(text)) if draw.random() < 0.3 else 0
+        swapped = [*text[start:], *text[:start]]
         for word in part(swapped, 4) if draw.random() < 0.25 else swapped:
             chance = draw.random() / rate if rate else 1
             if chance >= 2 / 3:
@@ -182,8 +182,8 @@ def pairs(sources: Sequence[Sequence[str]], count: int) -> Iterator[tuple[list[s
             second = [*changed(first)]
         else:
             second = text(longest)
-            place = draw.randint(0, len(second))
-            second[place:place] = part(first)
+            start = draw.randint(0, len(second))
+            second[start:start] = part(first)
         if first and second and BETWEEN not in (*first, *second):
             yield (first, second) if draw.random() < 0.5 else (second, first)
             count -= 1
@@ -211,26 +211,26 @@ def comparer(args: argparse.Namespace, start: Path, texts: dict[str, list[str]])
         data.mkdir(parents=True, exist_ok=True)
         for name, part in (("dev", rows[:1000]), ("train", rows[1000:])):
             (data / f"{name}.jsonl").write_text("".join(part), encoding="utf-8")
-    own = ["--task=own", f"--data_dir={data}", "--batch_size=64", "--max_length=96", "--dropout=0"]
-    own += ["--encoder_dropout=0", "--seeds=1"]
+    options = ["--task=own", f"--data_dir={data}", "--batch_size=64", "--max_length=96", "--dropout=0"]
+    options += ["--encoder_dropout=0", "--seeds=1"]
     tags = ["--own.kind=tokens", "--own.text_a=words", "--own.label=tags", "--epochs=2"]
-    finetune([*own, *tags, "--optimizer.learning_rate=1.5e-3", f"--from={start}"], tagger)
+    finetune([*options, *tags, "--optimizer.learning_rate=1.5e-3", f"--from={start}"], tagger)
     share = ["--own.kind=regression", "--own.text_a=first", "--own.text_b=second", "--own.label=share", "--epochs=1"]
-    finetune([*own, *share, "--optimizer.learning_rate=7e-4", f"--from={tagger}"], run)
+    finetune([*options, *share, "--optimizer.learning_rate=7e-4", f"--from={tagger}"], run)
     return run
 
 
 def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Fine-tune a task's teacher and students; return the table's row."""
     data = args.runs / name
-    own = ["--task=own", f"--data_dir={data}", f"--own.label={task.label}", f"--own.text_a={task.columns[0]}"]
-    own += [f"--own.{part}={part}.tsv" for part in ("train", "dev", "test")]
-    own += [f"--own.text_b={column}" for column in task.columns[1:]]
+    options = ["--task=own", f"--data_dir={data}", f"--own.label={task.label}", f"--own.text_a={task.columns[0]}"]
+    options += [f"--own.{part}={part}.tsv" for part in ("train", "dev", "test")]
+    options += [f"--own.text_b={column}" for column in task.columns[1:]]
     teacher, run = args.runs / f"{name}_teacher", args.runs / f"{name}_student"
-    finetune([*own, *task.teacher, f"--from={args.model}", "--seeds=1"], teacher)
-    own.append(f"--max_length={task.length}")
+    finetune([*options, *task.teacher, f"--from={args.model}", "--seeds=1"], teacher)
+    options.append(f"--max_length={task.length}")
     taught = ["--own.unlabelled=more.tsv", f"--teacher={teacher}", "--alpha=0.3", f"--seeds={args.seeds}"]
-    learnt = finetune([*own, *task.student, *taught, f"--from={start}"], run)
+    learnt = finetune([*options, *task.student, *taught, f"--from={start}"], run)
     write_texts(data / "texts.jsonl", [text for row in read_rows(data / "train.tsv", task) for text in row[:-1]])
     scores: dict[str, list[float]] = {"float32": [], "int8": []}
     sizes, counts = [], []

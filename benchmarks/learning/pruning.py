@@ -69,7 +69,7 @@ def train(verb: str, run: Path, *options: str, **tables: Any) -> dict[str, float
 
 
 def unpruned(seed: int, args: argparse.Namespace) -> dict[str, float]:
-    """The figures of a seed's whole model, which must have learnt something."""
+    """The metrics of a seed's whole model, which must have learnt something."""
     run, data = args.runs / f"{seed}-unpruned", {"source": "embedded:python", "tokenizer": TOKENIZER}
     stages = [{"steps": args.before, **SHAPE}]
     result = train("pretrain", run, seed=seed, data=data, stages=stages)
@@ -95,7 +95,7 @@ def corpus_of(run: Path) -> dict[str, Any]:
 
 
 def trained_on(seed: int, layers: int, args: argparse.Namespace) -> dict[str, float]:
-    """The figures of a seed's lowest layers, trained for as many more steps as the pruned models are."""
+    """The metrics of a seed's lowest layers, trained for as many more steps as the pruned models are."""
     whole, run = args.runs / f"{seed}-unpruned", args.runs / f"{seed}-{layers}-layers"
     tables = {"model": MODEL | {"layers": layers}, "stages": [{"steps": ITERATIONS * TUNE, **SHAPE}]}
     origin = whole if layers == LAYERS else shortened(whole, layers, args.runs / f"{run.name}-model")
@@ -103,7 +103,7 @@ def trained_on(seed: int, layers: int, args: argparse.Namespace) -> dict[str, fl
 
 
 def pruned(seed: int, name: str, args: argparse.Namespace) -> dict[str, float]:
-    """The figures of a seed's model, pruned in one of the ways."""
+    """The metrics of a seed's model, pruned in one of the ways."""
     whole, run = args.runs / f"{seed}-unpruned", args.runs / f"{seed}-{name}"
     lower = shortened(whole, LOWER, args.runs / f"{seed}-{LOWER}-layers-model")
     return train(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bertzoo.planning.compiled import ELEMENT_BYTES, computations, count_runs
 
-REVISION = "2"  # part of the keys of stored results; raise it when the same program gets other figures
+REVISION = "2"  # part of the keys of stored results; raise it when the same program gets other numbers
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\](?:\{([^{}]*)\})?")
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -41,7 +41,7 @@ class Traffic:
     """Bytes that a training step reads and writes on one device, with the padding of arrays to tiles.
 
     hbm: {part of the step in PARTS: bytes in the device's main memory}, forward and backward. "attention" is scores,
-    probabilities and their dropout; "projections" is everything else in an attention block, such as its linear maps.
+    probabilities and their dropout; "projections" is everything else in an attention block, such as its linear layers.
     vmem: bytes in the on-chip memory, where the compiler keeps arrays that fit.
     accessed: bytes in both memories as the compiler counts them, from operands and results without padding.
     """
@@ -78,9 +78,9 @@ def find_arrays(shape: str) -> list[_Moved]:
         dimensions = [int(size) for size in sizes.split(",") if size]
         minor_first = [dimensions[int(axis)] for axis in order.split(",") if axis] or dimensions[::-1]
         tile = re.match(r"T\(([\d,]+)\)", tiles)
-        for place, edge in enumerate(reversed(tile[1].split(",")) if tile else ()):
-            if place < len(minor_first):
-                minor_first[place] = -(-minor_first[place] // int(edge)) * int(edge)
+        for index, edge in enumerate(reversed(tile[1].split(",")) if tile else ()):
+            if index < len(minor_first):
+                minor_first[index] = -(-minor_first[index] // int(edge)) * int(edge)
         arrays.append(_Moved(ELEMENT_BYTES[name] * math.prod(minor_first), "S(" in tiles))
     return arrays
 
@@ -122,7 +122,7 @@ def _operations(lines: Sequence[str], bodies: Mapping[str, list[str]]) -> Iterat
             uses = _uses_in_fusion(called[1], bodies) if called else {}
             sources = [shapes.get(one, []) for one in operands]
             if not called:
-                uses = {place: [_use(kind, place, results, sources)] for place in range(len(sources))}
+                uses = {index: [_use(kind, index, results, sources)] for index in range(len(sources))}
             yield _part(paths[name]), _moved(results, sources, uses)
 
 
@@ -130,10 +130,10 @@ def _operations(lines: Sequence[str], bodies: Mapping[str, list[str]]) -> Iterat
 _Use = tuple[bool, int] | None
 
 
-def _use(kind: str, place: int, results: list[_Moved], operands: list[list[_Moved]]) -> _Use:
-    if place == 0 and kind in _SLICES:
+def _use(kind: str, index: int, results: list[_Moved], operands: list[list[_Moved]]) -> _Use:
+    if index == 0 and kind in _SLICES:
         return False, sum(array.size for array in results)
-    if place == 0 and kind in _UPDATES:
+    if index == 0 and kind in _UPDATES:
         update = sum(array.size for array in operands[_UPDATES[kind]])
         return True, update * (2 if kind == "scatter" else 1)  # a scatter adds, so it reads what it writes
     return None
@@ -156,11 +156,11 @@ def _uses_in_fusion(called: str, bodies: Mapping[str, list[str]]) -> dict[int, l
             continue
         sources = [shapes.get(one, []) for one in operands]
         nested = _uses_in_fusion(inner[1], bodies) if inner and kind == "fusion" else None
-        for place, operand in enumerate(operands):
+        for index, operand in enumerate(operands):
             if operand not in parameters:
                 continue
-            ways = [_use(kind, place, shapes[name], sources)] if nested is None else nested.get(place, [])
-            if alias and place == int(alias[1]):
+            ways = [_use(kind, index, shapes[name], sources)] if nested is None else nested.get(index, [])
+            if alias and index == int(alias[1]):
                 parameters[name] = parameters[operand]  # the result is the operand's memory
                 ways = [] if inner and any(map(_COPY.match, bodies[inner[1]])) else ways
             uses[parameters[operand]].extend(ways)
@@ -170,8 +170,8 @@ def _uses_in_fusion(called: str, bodies: Mapping[str, list[str]]) -> dict[int, l
 def _moved(results: list[_Moved], operands: list[list[_Moved]], uses: Mapping[int, list[_Use]]) -> list[_Moved]:
     """Return the arrays, or parts of arrays, that an operation reads and writes."""
     moved, written = [], list(results)
-    for place, arrays in enumerate(operands):
-        ways = uses.get(place, [])
+    for index, arrays in enumerate(operands):
+        ways = uses.get(index, [])
         partial = [way for way in ways if way is not None]
         if not ways or len(partial) < len(ways):
             moved += arrays

@@ -15,8 +15,8 @@ Row = Mapping[str, Any]
 
 def spread(values: Sequence[float], digits: int) -> dict[str, float]:
     """Median, least and greatest, rounded."""
-    figures = {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
-    return {name: round(value, digits) for name, value in figures.items()}
+    numbers = {"median": statistics.median(values), "least": min(values), "greatest": max(values)}
+    return {name: round(value, digits) for name, value in numbers.items()}
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -133,26 +133,26 @@ def build_inputs(folder: str) -> None:
 
 
 def run(
-    command: Sequence[str], place: Path, shim: Path, at: int = 0, disturb: Callable[[Path], None] | None = None
+    command: Sequence[str], directory: Path, shim: Path, at: int = 0, disturb: Callable[[Path], None] | None = None
 ) -> Ending:
-    """Run a command in the folder `place` to its end.
+    """Run a command in the folder `directory` to its end.
 
-    at: the call before which its process is killed, 0 for none. disturb: called with `place` once the command runs.
+    at: the call before which its process is killed, 0 for none. disturb: called with `directory` once the command runs.
     """
-    count, log = place.with_name("count"), place.with_name(f"log-{at}")
+    count, log = directory.with_name("count"), directory.with_name(f"log-{at}")
     count.write_bytes(bytes(512))
-    variables = {"LD_PRELOAD": shim, "KILL_COUNT": count, "KILL_DIR": f"{place}/", "KILL_AT": at}
-    variables |= {"XDG_CACHE_HOME": place / "cache", "JAX_COMPILATION_CACHE_DIR": shim.parent / "xla"}
+    variables = {"LD_PRELOAD": shim, "KILL_COUNT": count, "KILL_DIR": f"{directory}/", "KILL_AT": at}
+    variables |= {"XDG_CACHE_HOME": directory / "cache", "JAX_COMPILATION_CACHE_DIR": shim.parent / "xla"}
     variables |= {"MPLCONFIGDIR": shim.parent / "matplotlib"}  # its list of fonts differs from run to run
     environment = os.environ | ENVIRONMENT | {name: str(value) for name, value in variables.items()}
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: a process whose parent has ended becomes a child of this
     others = descendants()
     with log.open("wb") as output:
-        options: dict[str, Any] = {"cwd": place, "env": environment, "stdout": output, "stderr": output}
+        options: dict[str, Any] = {"cwd": directory, "env": environment, "stdout": output, "stderr": output}
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
     end, late = time.monotonic() + PATIENCE, False
     if disturb:
-        disturb(place)
+        disturb(directory)
     while process.poll() is None and not late:
         late = time.monotonic() > end
         time.sleep(0.05)
@@ -163,7 +163,7 @@ def run(
         with suppress(psutil.NoSuchProcess):
             one.kill()
     calls, call = int.from_bytes(count.read_bytes()[:8], "little"), count.read_bytes()[8:].split(b"\0")[0].decode()
-    return Ending(process.wait(), calls, call.replace(f"{place}/", ""), len(left), log.read_text(errors="replace"))
+    return Ending(process.wait(), calls, call.replace(f"{directory}/", ""), len(left), log.read_text(errors="replace"))
 
 
 def descendants() -> set[psutil.Process]:
@@ -176,17 +176,17 @@ def descendants() -> set[psutil.Process]:
     return alive
 
 
-def contents(place: Path) -> dict[str, str]:
+def contents(directory: Path) -> dict[str, str]:
     """A digest of every file by its path; of text without times, of a checkpoint's arrays without their storage."""
     digests = {}
-    for path in sorted(path for path in place.rglob("*") if path.is_file() and not path.is_symlink()):
-        name = str(path.relative_to(place))
+    for path in sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()):
+        name = str(path.relative_to(directory))
         step = re.match(r"(.*checkpoints/\d+)/", name)
         if step:
             name = step[1]
         if OTHERS.search(name) or name in digests or LEFT.search(name):
             continue
-        data = _arrays(place / name) if step else _timeless(path, place)
+        data = _arrays(directory / name) if step else _timeless(path, directory)
         digests[name] = hashlib.sha256(data).hexdigest()
     return digests
 
@@ -205,9 +205,9 @@ def _arrays(checkpoint: Path) -> bytes:
     return repr([(jax.tree_util.keystr(path), np.asarray(leaf).tobytes()) for path, leaf in leaves]).encode()
 
 
-def _timeless(path: Path, place: Path) -> bytes:
+def _timeless(path: Path, directory: Path) -> bytes:
     """The bytes of a file; text without the folder's path, JSON without times, a run's lines sorted, without events."""
-    data = re.sub(rb"[\d.]+ MB of memory", b"", path.read_bytes().replace(f"{place}/".encode(), b""))
+    data = re.sub(rb"[\d.]+ MB of memory", b"", path.read_bytes().replace(f"{directory}/".encode(), b""))
     with suppress(ValueError):  # a torn file differs, as it is
         if path.suffix == ".jsonl":
             rows = [json.loads(line) for line in data.splitlines()]
@@ -223,22 +223,22 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def differences(whole: Mapping[str, str], place: Path) -> Iterator[str]:
+def differences(whole: Mapping[str, str], directory: Path) -> Iterator[str]:
     """What an undisturbed command wrote otherwise, and the temporary files that remain."""
-    here = contents(place)
+    here = contents(directory)
     for name in sorted(whole.keys() | here.keys()):
         if whole.get(name) != here.get(name):
             yield f"{name} {'is missing' if name not in here else 'is new' if name not in whole else 'differs'}"
-    for path in place.rglob("*"):
-        if LEFT.search(str(path.relative_to(place))):
-            yield f"{path.relative_to(place)} is left over"
+    for path in directory.rglob("*"):
+        if LEFT.search(str(path.relative_to(directory))):
+            yield f"{path.relative_to(directory)} is left over"
 
 
 def attack_command(
     name: str, command: Sequence[str], inputs: Path, folder: Path, shim: Path, draws: Iterator[random.Random]
 ) -> Iterator[Kill]:
     """Run a command undisturbed, then kill and repeat it once for each random number generator."""
-    whole = folder / "whole" / "place"
+    whole = folder / "whole" / "work"
     if not (record := folder / "whole.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(inputs, whole)
@@ -248,15 +248,15 @@ def attack_command(
         record.write_text(json.dumps({"calls": ending.calls, "contents": contents(whole)}))
     expected = json.loads(record.read_text())
     for index, draw in enumerate(draws):
-        place, number, killed = folder / str(index) / "place", expected["calls"] + 1, None
+        directory, number, killed = folder / str(index) / "work", expected["calls"] + 1, None
         while not (killed and killed.call):  # some runs make fewer calls, and end before the one that was drawn
             number = draw.randint(1, number - 1)
-            shutil.rmtree(place.parent, ignore_errors=True)
-            shutil.copytree(inputs, place)
-            killed = run(command, place, shim, number)
+            shutil.rmtree(directory.parent, ignore_errors=True)
+            shutil.copytree(inputs, directory)
+            killed = run(command, directory, shim, number)
         faults = list(killed.faults(None))
-        faults += run(command, place, shim).faults(0)
-        faults += differences(expected["contents"], place)
+        faults += run(command, directory, shim).faults(0)
+        faults += differences(expected["contents"], directory)
         if not faults:
-            shutil.rmtree(place.parent)
+            shutil.rmtree(directory.parent)
         yield Kill(name, number, killed.call, faults)

@@ -21,18 +21,18 @@ SLOW = (0.4, 0.1)  # seconds that the slowed member stands still and runs, in tu
 Fault = Callable[[psutil.Process], None]
 
 
-def reach(place: Path) -> None:
+def reach(directory: Path) -> None:
     """Wait until the run has logged STEP; raises TimeoutError if that takes more than `kills.PATIENCE` seconds."""
     for _ in range(int(kills.PATIENCE / 0.1)):
         with suppress(FileNotFoundError):
-            if any(json.loads(line).get("step", 0) >= STEP for line in _lines(place)):
+            if any(json.loads(line).get("step", 0) >= STEP for line in _lines(directory)):
                 return
         time.sleep(0.1)
-    raise TimeoutError(f"{place}: the run did not reach step {STEP} in {kills.PATIENCE} seconds")
+    raise TimeoutError(f"{directory}: the run did not reach step {STEP} in {kills.PATIENCE} seconds")
 
 
-def _lines(place: Path) -> list[str]:
-    return [line for line in (place / "out" / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
+def _lines(directory: Path) -> list[str]:
+    return [line for line in (directory / "out" / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
 
 
 def member() -> psutil.Process:
@@ -64,24 +64,24 @@ def attack_members(inputs: Path, folder: Path, shim: Path) -> Iterator[dict[str,
     command, expected = [str(kills.ROOT / "launch" / "local_multi.sh"), *LAUNCHER], {}
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for name, fault in FAULTS.items():
-        place, start = folder / name / "place", [0.0]
-        shutil.rmtree(place.parent, ignore_errors=True)
-        shutil.copytree(inputs, place)
+        directory, start = folder / name / "work", [0.0]
+        shutil.rmtree(directory.parent, ignore_errors=True)
+        shutil.copytree(inputs, directory)
 
-        def disturb(place: Path, start: list[float] = start, fault: Fault = fault) -> None:
-            reach(place)
+        def disturb(directory: Path, start: list[float] = start, fault: Fault = fault) -> None:
+            reach(directory)
             start[0] = time.monotonic()
             fault(member())
 
-        ending = kills.run(command, place, shim, disturb=disturb)
+        ending = kills.run(command, directory, shim, disturb=disturb)
         seconds, code = time.monotonic() - start[0], ending.code
         faults = list(ending.faults(None if name in ("killed", "stopped") else 0))
         if name in ("killed", "stopped") and code == 0:
             faults.append(f"the launcher ended with 0 although process 1 was {name}")
         if code:
-            faults += kills.run(command, place, shim).faults(0)
-        expected = expected or kills.contents(place)
-        faults += kills.differences(expected, place)
+            faults += kills.run(command, directory, shim).faults(0)
+        expected = expected or kills.contents(directory)
+        faults += kills.differences(expected, directory)
         yield {
             "process 1 of 2": name,
             "seconds from then until the launcher ended": round(seconds),

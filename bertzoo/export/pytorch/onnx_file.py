@@ -162,7 +162,7 @@ def _tokenizer_graph(tokenizer: Tokenizer, shortest: int, longest: int, model: A
 
 
 def split(file: Path) -> tuple[bytes, bytes]:
-    """Return the two graphs of an `onnx_text` file: the tokenizer, from texts to ids, and the model, from ids to outputs."""
+    """Return an `onnx_text` file's graphs: the tokenizer, from texts to ids, and the model, from ids to outputs."""
     import onnx
 
     with tool_errors("onnx", "the file", REWRITE):
