@@ -1,4 +1,4 @@
-"""Jobs: commands of bertzoo with their options, and what each reads and makes. VERBS describes the commands."""
+"""Jobs: commands of bertzoo with their options, inputs and outputs. VERBS describes the commands."""
 
 import re
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Verb:
 
     @property
     def is_summary(self) -> bool:
-        """Whether the output only summarises other outputs; if they change, the job runs again instead of failing."""
+        """Whether the output only summarises other outputs; if these change, the job runs again instead of failing."""
         return self.prints or self.makes == ZIP
 
 
@@ -86,10 +86,10 @@ class CommandJob:
     links, models: names of the jobs or inputs that the command reads, by key ("from", "teacher"), and in "models".
     references: name of the job or input that each {NAME} in `source` and `options` stands for.
     options: text of each option's value; {task} in it stands for the task.
-    files: the options, of a point, that name files on which its result depends.
-    settings: the options, of a point, that come from the grid; None for a step.
-    fractions: the options, of a point, whose value a study drew between two numbers that are not both whole.
-    rung: rung of a successive halving, from 1, which the name ends with; 0: none. All rungs of a point are one run.
+    files: options of a point that name files on which its result depends.
+    settings: options of a point that come from the grid; None for a step.
+    fractions: options of a point whose value a study drew from a range with a fractional end.
+    rung: rung of a successive halving, from 1, at the end of the name; 0: none. All rungs of a point are one run.
     """
 
     name: str
@@ -113,11 +113,11 @@ class CommandJob:
 
     @property
     def is_point(self) -> bool:
-        """Whether it is a point of a sweep, whose output counts by its scores."""
+        """Whether it is a point of a sweep, whose scores identify its output."""
         return self.settings is not None
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """Path of the output below the list's directory, without its suffix."""
         return self.name.removesuffix(f"@{self.rung}")
 
@@ -151,7 +151,7 @@ class CommandJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class OutputPaths:
     """Directory or URL (`training`) of the outputs of pretrain and transfer, and `folder` of all others.
 
     Outputs of prune are in `training` unless it is a URL.
@@ -162,8 +162,8 @@ class Places:
 
     def output(self, job: CommandJob) -> str:
         """Return the path or URL of a job's output."""
-        here = not job.is_training or (job.verb == "prune" and is_url(self.training))
-        return f"{self.folder if here else self.training}/{job.place}{job.suffix}"
+        in_folder = not job.is_training or (job.verb == "prune" and is_url(self.training))
+        return f"{self.folder if in_folder else self.training}/{job.path}{job.suffix}"
 
     def readable(self, job: CommandJob) -> str:
         """Return the path at which other jobs read a job's output; for a sweep, the path of its best run."""
@@ -175,7 +175,7 @@ class JobList:
     """The jobs of a pipeline or a sweep, whose command is `kind`, in the TOML file `path`.
 
     jobs: in an order in which each job follows the jobs that it reads.
-    identity: what a directory's later runs must not change.
+    identity: values that later runs in the same directory must not change.
     inputs: path or source of each input, by name.
     """
 
@@ -187,7 +187,7 @@ class JobList:
 
     @property
     def unit(self) -> str:
-        """What the jobs are called: "steps", "points" or, if points need several jobs, "runs"."""
+        """Plural noun for the jobs: "steps", "points" or, if points need several jobs, "runs"."""
         several = any(job.rung or not job.is_point for job in self.jobs)
         return "steps" if self.kind == "pipeline" else "runs" if several else "points"
 
@@ -205,40 +205,40 @@ class JobList:
 
     def needs(self, job: CommandJob) -> list[str]:
         """Return the names of the jobs whose outputs a job reads."""
-        return [name for name in _named(job) if name not in self.inputs]
+        return [name for name in _source_names(job) if name not in self.inputs]
 
     def inputs_of(self, job: CommandJob) -> dict[str, str]:
         """Return the values of the inputs that a job reads, by name; of a point, those of its `files` by option."""
-        named = {name: self.inputs[name] for name in _named(job) if name in self.inputs}
-        return named | {key: job.options[key].replace("{task}", job.task) for key in job.files}
+        values = {name: self.inputs[name] for name in _source_names(job) if name in self.inputs}
+        return values | {key: job.options[key].replace("{task}", job.task) for key in job.files}
 
-    def words(self, job: CommandJob, places: Places) -> list[str]:
+    def words(self, job: CommandJob, paths: OutputPaths) -> list[str]:
         """Return a job's command line, after `bertzoo`."""
 
         def value(name: str) -> str:
-            return self.inputs[name] if name in self.inputs else places.readable(self.job(name))
+            return self.inputs[name] if name in self.inputs else paths.readable(self.job(name))
 
-        def filled(text: str) -> str:
-            known = {"task": job.task, **{name: value(other) for name, other in job.references.items()}}
-            return REFERENCE.sub(lambda match: known.get(match[1], match[0]), text)
+        def fill(text: str) -> str:
+            values = {"task": job.task, **{name: value(other) for name, other in job.references.items()}}
+            return REFERENCE.sub(lambda match: values.get(match[1], match[0]), text)
 
         arguments = {
             "config": job.config,
-            "source": [filled(job.source)],
+            "source": [fill(job.source)],
             "from": [value(job.links["from"])] if "from" in job.links else [],
             "models": [value(name) for name in job.models],
-            OUTPUT: [places.output(job)],
+            OUTPUT: [paths.output(job)],
         }
-        words = [job.verb, *(part for word in job.form.words for part in arguments.get(word, [word]))]
+        words = [job.verb, *(argument for word in job.form.words for argument in arguments.get(word, [word]))]
         if job.form.by_task:
             words.append(f"--{'tasks' if job.verb == 'sweep' else 'task'}={job.task}")
-        words += [f"--run_dir={places.output(job)}"] * (OUTPUT not in job.form.words and not job.form.prints)
+        words += [f"--run_dir={paths.output(job)}"] * (OUTPUT not in job.form.words and not job.form.prints)
         words += [f"--config={name}" for name in job.config if "config" in job.form.flags]
         words += [f"--{key}={value(job.links[key])}" for key in job.form.flags if key in job.links]
-        return [*words, *(f"--{key}={filled(text)}" for key, text in job.options.items())]
+        return [*words, *(f"--{key}={fill(text)}" for key, text in job.options.items())]
 
 
-def _named(job: CommandJob) -> list[str]:
+def _source_names(job: CommandJob) -> list[str]:
     return list(dict.fromkeys([*job.links.values(), *job.models, *job.references.values()]))
 
 

@@ -35,13 +35,13 @@ def run_processes(
     jobs: Iterable[CommandJob],
     environments: Sequence[Environment],
     start: Callable[[CommandJob, Environment], subprocess.Popen],
-    ended: Callable[[CommandJob, int, float], None],
+    on_exit: Callable[[CommandJob, int, float], None],
     memory: Mapping[str, int],
     cores: int | None = None,
 ) -> None:
     """Run all jobs, as many at a time as `environments` has sets of variables and this machine has memory for.
 
-    No two running jobs have the same set. Calls `ended` with the exit code and the seconds after each job. SIGTERM,
+    No two running jobs have the same set. Calls `on_exit` with the exit code and the seconds after each job. SIGTERM,
     SIGINT or SIGHUP terminates the processes and raises KeyboardInterrupt; a second SIGINT kills the processes.
     memory: bytes by job; empty if jobs run elsewhere. cores: of each job; None: they share all cores evenly.
     """
@@ -55,14 +55,14 @@ def run_processes(
         leave_closed_terminal()
         signals.append(number)
 
-    usual = {number: signal.signal(number, record) for number in stop_signals()}
+    handlers = {number: signal.signal(number, record) for number in stop_signals()}
     try:
         while True:
             for slot, environment in enumerate(environments):
-                taken = sum(memory.get(job.name, 0) for job, _, _ in running.values())
+                used = sum(memory.get(job.name, 0) for job, _, _ in running.values())
                 if not waiting or signals or slot in running:
                     continue
-                if not running or taken + memory.get(waiting[0].name, 0) <= available:
+                if not running or used + memory.get(waiting[0].name, 0) <= available:
                     job = waiting.pop(0)
                     running[slot] = job, start(job, environment), time.monotonic()
                     if memory and (cores or processes > 1):
@@ -78,12 +78,12 @@ def run_processes(
                 if process.poll() is not None:
                     del running[slot]
                     code = Stopped.exit_code if signals and process.returncode else process.returncode
-                    ended(job, code, time.monotonic() - began)
+                    on_exit(job, code, time.monotonic() - began)
     finally:
-        for _, process, _ in running.values():  # still running only if `ended` has raised
+        for _, process, _ in running.values():  # still running only if `on_exit` has raised
             process.terminate()
             process.wait()
-        for number, handler in usual.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
     if signals:
         raise KeyboardInterrupt
@@ -105,8 +105,8 @@ def _count_cores() -> int:
 def check_machine(processes: int | None, cores: int | None, memory: float | None) -> None:
     """Raise UserError if this machine has fewer cores than `processes` of `cores` each, or less than `memory` GB."""
     if cores and cores * (processes or 1) > (count := _count_cores()):
-        each = f" for each of {processes} processes" if processes else ""
-        raise UserError(f"--cores={cores}{each} is more than this machine's {count}. Use fewer.")
+        note = f" for each of {processes} processes" if processes else ""
+        raise UserError(f"--cores={cores}{note} is more than this machine's {count}. Use fewer.")
     if memory and memory > (total := machine_memory()[0] / 1e9):
         raise UserError(f"--memory={memory:g} is more than this machine's {total:.1f} GB. Use less, or omit it.")
 
@@ -125,11 +125,11 @@ def start_command(
     receives instead of SIGTERM or SIGINT.
     """
     with contextlib.ExitStack() as files:
-        opened = []
+        streams = []
         for path in (log, output or log):
             path.parent.mkdir(parents=True, exist_ok=True)
-            opened.append(files.enter_context(path.open("a" if opened and output is None else "w", encoding="utf-8")))
-        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": opened[1], "stderr": opened[0]}
+            streams.append(files.enter_context(path.open("a" if streams and output is None else "w", encoding="utf-8")))
+        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": streams[1], "stderr": streams[0]}
         options["start_new_session"] = True  # so that Ctrl-C reaches it only through this process
         if launcher:
             return start_program([*launcher, *arguments], environment or {}, stop, **options)
@@ -141,9 +141,9 @@ def describe_exit(code: int, log: Path) -> str:
     text = ""
     with contextlib.suppress(OSError):
         text = log.read_text(encoding="utf-8", errors="replace")
-    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
-    how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return f"{last.removeprefix('bertzoo: ')} ({how}; {log})"
+    message = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+    status = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"{message.removeprefix('bertzoo: ')} ({status}; {log})"
 
 
 def device_environments(processes: int | None, cores: int | None = None) -> list[Environment]:
@@ -175,15 +175,15 @@ def device_environments(processes: int | None, cores: int | None = None) -> list
 
 def count_devices() -> tuple[str, int]:
     """Return JAX's platform and its number of devices, or of chips for a TPU, as a separate process counts them."""
-    platform, count = ask_jax(_COUNT)
+    platform, count = query_jax(_COUNT)
     return platform, count
 
 
-def ask_jax(code: str) -> Any:
+def query_jax(code: str) -> Any:
     """Run Python code in a separate process that has the devices; return the value that it prints as JSON."""
     with start_python(["-c", code], stdout=PIPE, stderr=PIPE, text=True) as process:
         output, errors = process.communicate()
     if process.returncode:
-        last = next(iter(errors.strip().splitlines()[-1:]), f"exit code {process.returncode}")
-        raise RuntimeError(f"JAX cannot use the devices of this machine: {last}. Correct the installation of JAX.")
+        message = next(iter(errors.strip().splitlines()[-1:]), f"exit code {process.returncode}")
+        raise RuntimeError(f"JAX cannot use the devices of this machine: {message}. Correct the installation of JAX.")
     return parse_json(output.splitlines()[-1], object)

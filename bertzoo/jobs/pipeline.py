@@ -38,7 +38,7 @@ _STAGE = {
 }
 _FORM = {"inputs?": dict, "options?": {str: dict}, "stages": {str: _STAGE}}
 _LINKS = ("from", "teacher")
-_SET = ("run_dir", "task", "tasks", "from", "teacher", "json", "help")  # options that a pipeline sets itself
+_RESERVED = ("run_dir", "task", "tasks", "from", "teacher", "json", "help")  # options that a pipeline sets itself
 _NAME = re.compile(r"[A-Za-z0-9]\w*")
 
 
@@ -53,9 +53,9 @@ def load_pipeline(name: str | Path, overrides: Sequence[tuple[str, str]] = (), t
         pipeline = _build(path, config.read_over_base(path, FOLDER), overrides)
     except (ConfigError, DocumentError) as error:
         raise ConfigError(str(error) if str(error).startswith(("--", str(path))) else f"{path}: {error}") from error
-    pipeline = _only(pipeline, tasks)
-    read = {name for job in pipeline.jobs for name in pipeline.inputs_of(job)}
-    if missing := [name for name, value in pipeline.inputs.items() if name in read and not value]:
+    pipeline = _select_tasks(pipeline, tasks)
+    used = {name for job in pipeline.jobs for name in pipeline.inputs_of(job)}
+    if missing := [name for name, value in pipeline.inputs.items() if name in used and not value]:
         flags = " ".join(f"--inputs.{name}=PATH" for name in missing)
         raise ConfigError(f"{path} needs a value for inputs.{', inputs.'.join(missing)}. Add {flags}.")
     return pipeline
@@ -70,16 +70,16 @@ def jobs_of(pipeline: JobList, only: Sequence[str]) -> list[CommandJob]:
     return [job for job in pipeline.jobs if not only or job.stage in only]
 
 
-def _only(pipeline: JobList, tasks: Sequence[str]) -> JobList:
+def _select_tasks(pipeline: JobList, tasks: Sequence[str]) -> JobList:
     """Return the pipeline with the steps of `tasks` (empty: all), the steps without a task, and all that these read.
 
-    The names of removed steps are also removed from `models` of the others. A step whose `models` would be empty is
+    The names of removed steps are also removed from `models` of the remaining steps. A step without `models` is
     removed, and so is a submission that would lack a task. Raises ConfigError for an unknown task.
     """
-    known = {job.task for job in pipeline.jobs if job.task}
+    known_tasks = {job.task for job in pipeline.jobs if job.task}
     for task in tasks:
-        if task not in known:
-            raise ConfigError(f"--tasks={task} is not a task of the pipeline{config.nearest(task, known)}")
+        if task not in known_tasks:
+            raise ConfigError(f"--tasks={task} is not a task of the pipeline{config.nearest(task, known_tasks)}")
     if not tasks:
         return pipeline
     names = {job.name for job in pipeline.jobs if not job.task or job.task in tasks}
@@ -101,7 +101,7 @@ def _build(path: Path, table: Mapping[str, Any], overrides: Sequence[tuple[str, 
     inputs = to_options("inputs", table.get("inputs", {}), ())
     by_verb, stages = table.get("options", {}), table["stages"]
     check_keys("options.", by_verb, VERBS)
-    common = {verb: to_options(f"options.{verb}", options, _SET) for verb, options in by_verb.items()}
+    common = {verb: to_options(f"options.{verb}", options, _RESERVED) for verb, options in by_verb.items()}
     for name in (*inputs, *stages):
         if not _NAME.fullmatch(name) or name == "task" or (name in inputs and name in stages):
             raise ConfigError(
@@ -109,8 +109,8 @@ def _build(path: Path, table: Mapping[str, Any], overrides: Sequence[tuple[str, 
             )
     jobs = [job for name, stage in stages.items() for job in _steps(name, stage, common)]
     linked: list[CommandJob] = []
-    for job in _overridden(jobs, inputs, overrides):
-        linked.append(_linked(job, [other for other in linked if other.stage != job.stage], inputs))
+    for job in _apply_overrides(jobs, inputs, overrides):
+        linked.append(_link(job, [other for other in linked if other.stage != job.stage], inputs))
     identity = {"pipeline": path.stem}
     return JobList(kind="pipeline", path=path, jobs=tuple(linked), identity=identity, inputs=inputs)
 
@@ -133,7 +133,7 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
         source=table.get("source", ""),
         links={key: table[key] for key in _LINKS if key in table},
         models=_names(f"{where}.models", table.get("models", [])),
-        options={**common.get(verb, {}), **to_options(f"{where}.options", table.get("options", {}), _SET)},
+        options={**common.get(verb, {}), **to_options(f"{where}.options", table.get("options", {}), _RESERVED)},
     )
     tasks = table.get("tasks")
     if isinstance(tasks, list) and all(isinstance(task, str) for task in tasks):
@@ -144,31 +144,31 @@ def _steps(stage: str, table: Mapping[str, Any], common: Mapping[str, Mapping[st
     if "models" in form.words:
         raise ConfigError(f"{where}.tasks does not apply to {verb}, which reads several models. Remove tasks.")
     if not isinstance(tasks, Mapping) or not tasks:
-        shown = f"is missing, but {verb} needs it" if tasks is None else f"= {show(tasks)} names no tasks"
-        raise ConfigError(f'{where}.tasks {shown}. Write tasks as a list such as ["cola", "rte"].')
+        problem = f"is missing, but {verb} needs it" if tasks is None else f"= {show(tasks)} names no tasks"
+        raise ConfigError(f'{where}.tasks {problem}. Write tasks as a list such as ["cola", "rte"].')
     for task, values in tasks.items():
         if not _NAME.fullmatch(task):
             raise ConfigError(f"{where}.tasks names {task!r}, which is not the name of a task. Use letters and digits.")
-        place = f"{where}.tasks.{task}"
-        links = fitting(values, {"from?": str, "teacher?": str}, place)
-        links = {**job.links, **{key: links[key] for key in _LINKS if key in links}}
-        different = to_options(place, {key: value for key, value in values.items() if key not in _LINKS}, _SET)
-        yield replace(job, name=f"{stage}/{task}", task=task, links=links, options={**job.options, **different})
+        key = f"{where}.tasks.{task}"
+        links = fitting(values, {"from?": str, "teacher?": str}, key)
+        links = {**job.links, **{name: links[name] for name in _LINKS if name in links}}
+        options = to_options(key, {name: value for name, value in values.items() if name not in _LINKS}, _RESERVED)
+        yield replace(job, name=f"{stage}/{task}", task=task, links=links, options={**job.options, **options})
 
 
-def _linked(job: CommandJob, jobs: Sequence[CommandJob], inputs: Mapping[str, str]) -> CommandJob:
+def _link(job: CommandJob, jobs: Sequence[CommandJob], inputs: Mapping[str, str]) -> CommandJob:
     """Return the job with names of stages replaced by names of jobs.
 
     Fine-tuning with alpha = 1 gives the teacher no weight, so its teacher is removed. Raises ConfigError if a key is
     missing or names a wrong job.
     """
     where, links = f"stages.{job.stage}", dict(job.links)
-    if (needed := job.form.requires) and needed not in links:
-        raise ConfigError(f"{where}.{needed} is missing, but {job.verb} needs it. Add this key.")
+    if (required := job.form.requires) and required not in links:
+        raise ConfigError(f"{where}.{required} is missing, but {job.verb} needs it. Add this key.")
     if job.verb == "finetune" and alpha_is_one(job.options):
         links.pop("teacher", None)
 
-    def resolved(name: str, task: str, where: str) -> str:
+    def resolve(name: str, task: str, where: str) -> str:
         """Return the input `name`, the name of the job for `task` in the stage `name`, or that of its only job."""
         names = [name] if name in inputs else [other.name for other in jobs if other.stage == name]
         if not names:
@@ -183,10 +183,10 @@ def _linked(job: CommandJob, jobs: Sequence[CommandJob], inputs: Mapping[str, st
             )
         return names[0]
 
-    links = {key: resolved(name, job.task, f"{where}.{key}") for key, name in links.items()}
+    links = {key: resolve(name, job.task, f"{where}.{key}") for key, name in links.items()}
     models: list[str] = []
     for name in job.models:
-        models += [other.name for other in jobs if other.stage == name] or [resolved(name, "", f"{where}.models")]
+        models += [other.name for other in jobs if other.stage == name] or [resolve(name, "", f"{where}.models")]
     by_name = {other.name: other for other in jobs}
     for key, name in (*links.items(), *(("models", name) for name in models)):
         if name in by_name and by_name[name].makes not in job.form.reads[key]:
@@ -195,7 +195,7 @@ def _linked(job: CommandJob, jobs: Sequence[CommandJob], inputs: Mapping[str, st
                 f"{' or '.join(job.form.reads[key])}. Name another stage."
             )
     names = [name for text in (job.source, *job.options.values()) for name in REFERENCE.findall(text)]
-    references = {name: resolved(name, job.task, where) for name in names if name != "task"}
+    references = {name: resolve(name, job.task, where) for name in names if name != "task"}
     return replace(job, links=links, models=tuple(models), references=references)
 
 
@@ -203,11 +203,11 @@ def _names(where: str, value: str | list[str]) -> tuple[str, ...]:
     return tuple(fitting([value] if isinstance(value, str) else value, [str], where))
 
 
-def _overridden(
+def _apply_overrides(
     jobs: list[CommandJob], inputs: dict[str, str], overrides: Sequence[tuple[str, str]]
 ) -> list[CommandJob]:
     """Return the jobs with `overrides`; options of a stage replace options of its command. Also update `inputs`."""
-    stages, known = {job.stage for job in jobs}, {job.verb for job in jobs}
+    stages, verbs = {job.stage for job in jobs}, {job.verb for job in jobs}
     for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("stages.")):
         kind, _, rest = key.partition(".")
         name, _, option = rest.partition(".")
@@ -215,17 +215,17 @@ def _overridden(
             inputs[rest] = value
             continue
         if kind == "stages" and name in stages and option:
-            chosen = [job.stage == name for job in jobs]
-        elif kind in known and rest:
-            chosen, option = [job.verb == kind for job in jobs], rest
+            matches = [job.stage == name for job in jobs]
+        elif kind in verbs and rest:
+            matches, option = [job.verb == kind for job in jobs], rest
         else:
-            shown = [f"--inputs.NAME=VALUE (inputs: {', '.join(inputs)})"] * bool(inputs)
-            shown += [f"--stages.NAME.OPTION=VALUE (stages: {', '.join(sorted(stages))})"]
-            shown += [f"--COMMAND.OPTION=VALUE (commands: {', '.join(sorted(known))})"]
-            raise ConfigError(f"--{key}={value} sets nothing of the pipeline. Use {', or '.join(shown)}.")
-        check_settable(f"--{key}", option, _SET)
+            forms = [f"--inputs.NAME=VALUE (inputs: {', '.join(inputs)})"] * bool(inputs)
+            forms += [f"--stages.NAME.OPTION=VALUE (stages: {', '.join(sorted(stages))})"]
+            forms += [f"--COMMAND.OPTION=VALUE (commands: {', '.join(sorted(verbs))})"]
+            raise ConfigError(f"--{key}={value} sets nothing of the pipeline. Use {', or '.join(forms)}.")
+        check_settable(f"--{key}", option, _RESERVED)
         jobs = [
-            replace(job, options={**job.options, option: value}) if here else job
-            for job, here in zip(jobs, chosen, strict=True)
+            replace(job, options={**job.options, option: value}) if match else job
+            for job, match in zip(jobs, matches, strict=True)
         ]
     return jobs

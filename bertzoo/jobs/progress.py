@@ -35,7 +35,7 @@ def publish(record: JobRecord) -> None:
         link.parent.mkdir(exist_ok=True)
         temporary = link.with_name(f"{link.name}.tmp")
         temporary.unlink(missing_ok=True)
-        temporary.symlink_to(Path("..", record.places.folder.name, job.place))
+        temporary.symlink_to(Path("..", record.paths.folder.name, job.path))
         temporary.replace(link)
 
 
@@ -72,38 +72,38 @@ def _row(record: JobRecord, job: CommandJob) -> dict[str, Any]:
     if finished := record.entry(job) is not None:
         state = "finished"
     head = {"task": job.task, "state": state, **dict.fromkeys(("score", "low", "high", "seeds"), "")}
-    head |= {"ms": record.milliseconds.get(job.place, "")} if record.milliseconds else {}
+    head |= {"ms": record.milliseconds.get(job.path, "")} if record.milliseconds else {}
     values = record.scores(job) if finished else job.settings or {}
-    return {**head, **values, "run": f"{record.places.folder.name}/{job.place}", "error": error}
+    return {**head, **values, "run": f"{record.paths.folder.name}/{job.path}", "error": error}
 
 
 def _page(record: JobRecord) -> str:
     """Return pipeline.md: the result, time, output and command line of every step."""
-    pipeline, software, seconds, rows, shown = record.list, provenance.software(), 0.0, [], []
+    pipeline, software, seconds, rows, texts = record.list, provenance.software(), 0.0, [], []
     for job in pipeline.jobs:
         entry = record.entry(job) or {"seconds": "", "finished": "", "output": ""}
         seconds += entry["seconds"] or 0.0
-        facts = [str(entry["seconds"]), entry["finished"], record.places.output(job), entry["output"][:SHORT]]
-        rows.append([job.name, job.verb, outcome(record, job), *facts])
+        cells = [str(entry["seconds"]), entry["finished"], record.paths.output(job), entry["output"][:SHORT]]
+        rows.append([job.name, job.verb, outcome(record, job), *cells])
         if job.verb == "results" and record.entry(job):
-            shown.append(Path(record.places.output(job)).read_text(encoding="utf-8").rstrip())
+            texts.append(Path(record.paths.output(job)).read_text(encoding="utf-8").rstrip())
     head = ["step", "command", "result", "seconds", "finished", "output", "SHA-256"]
-    parts = [
+    sections = [
         f"# {pipeline.path.stem}",
         f"Made by `bertzoo pipeline` from {pipeline.path.name}; bertzoo {software['bertzoo']}, commit "
         f"{software['git'] or 'unknown'}, jax {software['jax']}.",
         *([tables.markdown(["input", "value"], pipeline.inputs.items())] if pipeline.inputs else []),
         tables.markdown(head, rows),
         f"All steps took {seconds:,.0f} seconds.",
-        *shown,
+        *texts,
         "\n".join(["```bash", *(command_line(record, job) for job in pipeline.jobs), "```"]),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def command_line(record: JobRecord, job: CommandJob, launcher: Sequence[str] = ()) -> str:
     """Return the shell command of a job; launcher: words in place of `bertzoo`."""
-    output = f" > {shlex.quote(record.places.output(job))}" if job.form.prints else ""
+    output = f" > {shlex.quote(record.paths.output(job))}" if job.form.prints else ""
     return shlex.join([*(launcher or ["bertzoo"]), *record.words(job)]) + output
 
 
@@ -113,10 +113,10 @@ def outcome(record: JobRecord, job: CommandJob) -> str:
         return ": ".join(filter(None, record.states[job.name]))
     if record.entry(job) is None:
         return "waiting"
-    if is_url(record.places.output(job)):
+    if is_url(record.paths.output(job)):
         return "finished"
     try:
-        return _result(record, job, Path(record.places.readable(job)))
+        return _result(record, job, Path(record.paths.readable(job)))
     except UserError as error:  # such as a run of one step, which has no metrics yet
         return f"finished ({error})"
 
@@ -134,10 +134,10 @@ def _result(record: JobRecord, job: CommandJob, output: Path) -> str:
         spread = f", {min(run.chosen_scores):.2f} to {max(run.chosen_scores):.2f}" if len(run.seeds) > 1 else ""
         return f"{run.score:.2f}{spread}"
     if job.makes == forms.FILE:
-        about = read_json(output.with_name(companions(output)[0]))
-        scores = (about["scores"] or {"file": {}})["file"]
-        task = [f"{name} {value:.2f}" for name, value in scores.items() if name in _SCORES]
-        return ", ".join([f"{about['precision']}, {about['bytes'] / 1e6:,.2f} MB", *task])
+        metadata = read_json(output.with_name(companions(output)[0]))
+        scores = (metadata["scores"] or {"file": {}})["file"]
+        shown = [f"{name} {value:.2f}" for name, value in scores.items() if name in _SCORES]
+        return ", ".join([f"{metadata['precision']}, {metadata['bytes'] / 1e6:,.2f} MB", *shown])
     if job.verb == "evaluate":
         document = read_json(output)
         scores = document["scores"].values() if "scores" in document else [document]

@@ -19,7 +19,7 @@ from bertzoo.data.corpus import manifest
 from bertzoo.export.companions import companions
 from bertzoo.finetuning import results
 from bertzoo.jobs import job as forms
-from bertzoo.jobs.job import CommandJob, JobList, Places
+from bertzoo.jobs.job import CommandJob, JobList, OutputPaths
 from bertzoo.runs import report
 from bertzoo.train.experiment import total_steps
 
@@ -87,11 +87,11 @@ def _matches(text: str) -> list[Path]:
         return [Path(text)]
     if "," in text:
         return [path for name in text.split(",") for path in _matches(name.strip())]
-    return [Path(found) for found in sorted(glob.glob(text, recursive=True))]
+    return [Path(name) for name in sorted(glob.glob(text, recursive=True))]
 
 
-def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+def _digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def _is_single(job: CommandJob) -> bool:
@@ -102,10 +102,10 @@ def _is_single(job: CommandJob) -> bool:
 class JobRecord:
     """The directory of a list of jobs, which need not exist yet, and the state of every job.
 
-    training_dir: as `Places.training`; None puts training runs beside the other outputs.
+    training_dir: as `OutputPaths.training`; None puts training runs beside the other outputs.
     recipes: {job name: configs of the job's runs}; only a job that is a sweep has several.
     states: {name of a job that did not finish: ("failed", "stopped", "waiting" or "over budget", why)}.
-    milliseconds: {output of a point (`CommandJob.place`): time of a row in its model}, under a budget.
+    milliseconds: {output of a point (`CommandJob.path`): time of a row in its model}, under a budget.
     """
 
     def __init__(self, run_dir: str, jobs: JobList, training_dir: str | None = None):
@@ -117,22 +117,22 @@ class JobRecord:
         training = (training_dir or str(folder)).rstrip("/")
         if not training.startswith("gs://"):
             run_directory(training)
-        self.places = Places(folder=folder, training=training)
+        self.paths = OutputPaths(folder=folder, training=training)
         self.recipes: dict[str, Sequence[Any]] = {}
         self.states: dict[str, tuple[str, str]] = {}
         self.milliseconds: dict[str, float] = {}
         self._finished: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._stamps: dict[str, list[str]] = {}
-        self._now: dict[str, str | None] = {}  # stamps of files since a job last finished; many points read the same
-        self._remote: dict[str, str] = {}  # hashes of what is behind URLs, which only these jobs change
+        self._current: dict[str, str | None] = {}  # stamps of files since a job last finished, for many points
+        self._remote: dict[str, str] = {}  # hashes of the contents of URLs, which only these jobs change
 
     def log(self, job: CommandJob) -> Path:
         """Return the path of the log of a job's last run, outside of the outputs, so that a glob matches no log."""
         return self.path / LOGS / f"{job.name}.log"
 
     def words(self, job: CommandJob) -> list[str]:
-        return self.list.words(job, self.places)
+        return self.list.words(job, self.paths)
 
     def entry(self, job: CommandJob) -> dict[str, Any] | None:
         """Return the record of a finished job whose output still exists, or None."""
@@ -144,7 +144,7 @@ class JobRecord:
 
     def files(self, job: CommandJob) -> list[str]:
         """Return the path of a job's output and, if the output is a file, the paths of its companion files."""
-        output = self.places.readable(job)
+        output = self.paths.readable(job)
         beside = companions(Path(output)) if job.makes == forms.FILE else ()
         return [output, *(str(Path(output).with_name(name)) for name in beside)]
 
@@ -155,18 +155,18 @@ class JobRecord:
         is better).
         """
         if job.name not in self._scores:
-            path = Path(self.places.output(job))
+            path = Path(self.paths.output(job))
             if job.is_training:
                 if not _is_single(job):
                     KINDS[job.verb].model_directory(path)
-                file, last = Path(self._hashed(job)), "cut"
+                file, unit = Path(self._hashed(job)), "cut"
                 lines = [line for line in report.read_history(file).heldout if LOSS in line] if file.is_file() else []
                 if _is_single(job):  # later rungs of a halving add lines
-                    steps, last = total_steps(self.recipes[job.name][0].stages), "step"
+                    steps, unit = total_steps(self.recipes[job.name][0].stages), "step"
                     lines = [line for line in lines if line["step"] == steps]
                 if not lines:
                     raise UserError(
-                        f"{path} has no held-out loss after its last {last}. Use a positive run.evaluate_every."
+                        f"{path} has no held-out loss after its last {unit}. Use a positive run.evaluate_every."
                     )
                 scores = {name: value for name, value in lines[-1].items() if isinstance(value, float)}
                 head = {"score": scores[LOSS], **({"step": lines[-1]["step"]} if _is_single(job) else {})}
@@ -178,7 +178,7 @@ class JobRecord:
                     "collapsed": run.collapsed,
                     "chosen_epochs": " ".join(map(str, run.epochs)),
                 }
-                scores = {f"{split}/{name}": x for split, named in run.median.items() for name, x in named.items()}
+                scores = {f"{split}/{name}": x for split, metrics in run.median.items() for name, x in metrics.items()}
             self._scores[job.name] = {**head, **(job.settings or {}), **scores}
         return self._scores[job.name]
 
@@ -214,7 +214,7 @@ class JobRecord:
         Set `recipes` before. Points without a record are finished if they have scores, because an earlier version
         recorded none, and a process may be killed before it does. Points with damaged scores are not finished.
         """
-        self._now.clear()
+        self._current.clear()
         if self.file.is_file():
             try:
                 document = read_json(self.file, {"version": int})
@@ -248,7 +248,7 @@ class JobRecord:
 
     def begin(self, job: CommandJob) -> dict[str, Any]:
         """Prepare a run of a job: drop the record of its earlier output, and return its `facts`."""
-        self._remote.pop(self.places.readable(job), None)
+        self._remote.pop(self.paths.readable(job), None)
         self._finished.pop(job.name, None)
         self._scores.pop(job.name, None)
         return self.facts(job)
@@ -258,7 +258,7 @@ class JobRecord:
 
         Raises UserError if its facts have changed since `begin` returned them, or its output is missing or damaged.
         """
-        self._now.clear()
+        self._current.clear()
         if job.is_point:
             self.scores(job)
         if changed := [key for key, value in self.facts(job).items() if value != facts[key]]:
@@ -279,8 +279,8 @@ class JobRecord:
     def _hashed(self, job: CommandJob) -> str:
         """Return the path or URL whose contents are a job's output: for a point, the file with its scores."""
         if not job.is_point:
-            return self.places.readable(job)
-        path = Path(self.places.output(job))
+            return self.paths.readable(job)
+        path = Path(self.paths.output(job))
         return str(KINDS[job.verb].training_runs(path)[-1] / METRICS if job.is_training else path / results.RESULTS)
 
     def _output(self, job: CommandJob) -> str:
@@ -313,16 +313,16 @@ class JobRecord:
         return lines
 
     def facts(self, job: CommandJob) -> dict[str, Any]:
-        """Return what a job's output depends on: its command, its config and the hashes of what it reads.
+        """Return the facts on which a job's output depends: its command, its config and the hashes of its inputs.
 
         In command and config, names replace the paths of inputs and outputs, so that directories may move.
         """
         inputs = self.list.inputs_of(job)
         texts = [config.dump(recipe) for recipe in self.recipes.get(job.name, ())]
-        named = {str(self.places.folder): "{stages}", self.places.training: "{training}"}
-        named |= {value: f"{{{name}}}" for name, value in inputs.items()}
-        for value in sorted(named, key=len, reverse=True):
-            texts = [text.replace(f'"{value}', f'"{named[value]}') for text in texts]
+        placeholders = {str(self.paths.folder): "{stages}", self.paths.training: "{training}"}
+        placeholders |= {value: f"{{{name}}}" for name, value in inputs.items()}
+        for value in sorted(placeholders, key=len, reverse=True):
+            texts = [text.replace(f'"{value}', f'"{placeholders[value]}') for text in texts]
         text = texts[0] if texts else ""
         if len(texts) > 1:
             text = f'points = {len(texts)}\npoints_sha256 = "{_digest(texts)}"\n{text}'
@@ -331,16 +331,16 @@ class JobRecord:
         others = map(self.list.job, self.list.needs(job))
         template = replace(self.list, inputs={name: f"{{{name}}}" for name in self.list.inputs})
         return {
-            "words": template.words(job, Places(folder=Path("{stages}"), training="{training}")),
+            "words": template.words(job, OutputPaths(folder=Path("{stages}"), training="{training}")),
             "config": text,
             "inputs": {name: self._hash("", value) for name, value in inputs.items()},
             "reads": {other.name: self._output(other) for other in others},
         }
 
     def _data(self, job: CommandJob) -> dict[str, str]:
-        """Return the files that a point's config names, by key; also those that the base config of a sweep names.
+        """Return the files that a point's config, or the base config of its sweep, names, by key.
 
-        Of data_dir only tables count, because runs write their teacher's vectors beside them.
+        In data_dir, only tables count, because runs write their teacher's vectors beside them.
         """
         paths: dict[str, str] = {}
         for recipe in self.recipes.get(job.name, ())[:1]:
@@ -350,7 +350,7 @@ class JobRecord:
                 names = files if recipe.task == "own" else _TABLES
                 paths |= {f"data_dir/{name}": str(Path(recipe.data_dir, name)) for name in names if name}
             elif data := getattr(recipe, "data", None):
-                sources = {f"data.mixture.{i}": part.source for i, part in enumerate(data.sources)}
+                sources = {f"data.mixture.{i}": text.source for i, text in enumerate(data.sources)}
                 paths |= sources if data.mixture else {"data.source": data.source}
         return {key: path for key, path in paths.items() if path and not is_url(path)}
 
@@ -361,11 +361,11 @@ class JobRecord:
         """
         if is_url(name) and name in self._remote:
             return self._remote[name]
-        if name not in self._now:
-            self._now[name] = None if is_url(name) else files_stamp(name)
-        stamp, known = self._now[name], self._stamps.get(name)
-        if known is not None and (stamp == known[0] or (stamp is None and not kind)):
-            return known[1]
+        if name not in self._current:
+            self._current[name] = None if is_url(name) else files_stamp(name)
+        stamp, cached = self._current[name], self._stamps.get(name)
+        if cached is not None and (stamp == cached[0] or (stamp is None and not kind)):
+            return cached[1]
         digest = content_hash(kind, name)
         if stamp is not None:
             self._stamps[name] = [stamp, digest]

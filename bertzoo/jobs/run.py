@@ -36,7 +36,7 @@ _BYTES = 4  # bytes of a parameter
 _PROCESS = 1 << 30  # bytes of a process with JAX and its compiled programs, about
 _STATE = 3  # arrays in a checkpoint: the parameters and the optimiser's two moments
 _PRODUCTS = 6  # operations in training for each parameter and token: 2 forward, 4 backward
-_REACHED = 0.5  # share of the speed of a matrix product that training reaches, about
+_UTILISATION = 0.5  # speed of training over that of a matrix product, about
 # Commands that describe the model that they read: the key that names the model, and the config's table.
 _DESCRIBED = {"transfer": ("teacher", "teacher"), "prune": ("from", "model"), "pretrain": ("from", "model")}
 _SPEED = """
@@ -53,9 +53,9 @@ print(json.dumps(2 * 2048**3 / min(seconds() for _ in range(6))))
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """What a run of a job will do, as its command line says. task: its task, if it has one that no earlier run has.
+    """A run that the command line of a job describes. task: its task, or None.
 
-    check_models: raises UserError if the models that it reads are missing or do not fit; gets what is already checked.
+    check_models: raises UserError if its models are missing or do not fit; takes the set of models already checked.
     """
 
     recipe: Any
@@ -67,8 +67,8 @@ Parse = Callable[[Sequence[str]], list[PlannedRun]]  # parses a command line; ra
 
 
 @contextmanager
-def _named(job: CommandJob) -> Iterator[None]:
-    """Start the messages of errors with the step's name, and add the range that a wrong value comes from."""
+def _name_errors(job: CommandJob) -> Iterator[None]:
+    """Start the messages of errors with the step's name, and add the range from which a study drew a wrong value."""
     try:
         yield
     except UserError as error:
@@ -84,14 +84,14 @@ def _named(job: CommandJob) -> Iterator[None]:
 
 @dataclass
 class Checks:
-    """Checks of single jobs, in the list's order: the runs of each (`planned`), and its model's config, if known."""
+    """Checks of single jobs, in the list's order. planned: the runs of a job; models: its model's config, or None."""
 
     record: JobRecord
     parse: Parse
     planned: dict[str, list[PlannedRun]] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)
-    _seen: set[Any] = field(default_factory=set)  # models and texts that were checked
-    _known: dict[str, Any] = field(default_factory=dict)  # configs of models, by path
+    _checked: set[Any] = field(default_factory=set)  # models and texts
+    _configs: dict[str, Any] = field(default_factory=dict)  # of models, by path
     _rows: dict[Any, int] = field(default_factory=dict)  # examples to train on, by the files of a task
 
     def prepare(self, jobs: Sequence[CommandJob]) -> None:
@@ -105,30 +105,30 @@ class Checks:
         self.record.read()
         waiting = self.record.waiting(jobs)
         for job in new:
-            with _named(job):
+            with _name_errors(job):
                 self.check_job(job, runs=job in waiting)
         self.check_disk(waiting)
 
     def recipe(self, job: CommandJob) -> Any:
         """Parse a job's command line, once, and return the config of its first run, or None."""
         if job.name not in self.planned:
-            with _named(job):
+            with _name_errors(job):
                 self.planned[job.name] = self.parse(self.record.words(job))
                 self.record.recipes[job.name] = [run.recipe for run in self.planned[job.name]]
         return next((run.recipe for run in self.planned[job.name]), None)
 
     def check_job(self, job: CommandJob, runs: bool) -> None:
-        """Find the model in a job's output, and raise UserError if the job would fail. runs: whether it will run."""
+        """Record the model in a job's output, and raise UserError if the job would fail. runs: whether it will run."""
         recipe, model = self.recipe(job), None
         if job.verb in ("pretrain", "transfer") or (isinstance(recipe, Finetune) and recipe.model is not None):
-            model = recipe.model  # of a fine-tuning: a new one, whose words are those of `from`
+            model = recipe.model  # of a fine-tuning: a new one with the word embeddings of `from`
         elif job.is_point:
             path = self.record.list.inputs_of(job).get("from", "")
-            if path not in self._known:
-                self._known[path] = load_model.read_model(path).model if path and Path(path).exists() else None
-            model = self._known[path]
+            if path not in self._configs:
+                self._configs[path] = load_model.read_model(path).model if path and Path(path).exists() else None
+            model = self._configs[path]
         elif job.verb != "prune" and "from" in job.links:
-            model = self._linked(job, "from")
+            model = self._linked_model(job, "from")
         self.models[job.name] = model
         settings: Any = getattr(recipe, "run", None)
         if job.is_point and job.is_training and not settings.evaluate_every:
@@ -137,7 +137,7 @@ class Checks:
         if runs:
             self._check_data(job)
 
-    def _linked(self, job: CommandJob, key: str) -> Any:
+    def _linked_model(self, job: CommandJob, key: str) -> Any:
         """Return the config of the model that a job's `key` names, or None; raises UserError if it is no model."""
         name = job.links.get(key, "")
         if (path := self.record.list.inputs.get(name)) is None:
@@ -150,7 +150,7 @@ class Checks:
         """Raise UserError if the model that a job reads has other shapes or fewer positions than the job needs."""
         recipe, model = self.recipe(job), self.models[job.name]
         key, table = _DESCRIBED.get(job.verb, ("", ""))
-        if key and (source := self._linked(job, key)) is not None:
+        if key and (source := self._linked_model(job, key)) is not None:
             ours, theirs = (parameter_shapes(m, NoHead()) for m in (getattr(recipe, table), source))
             for name in sorted(ours.keys() | theirs.keys()):
                 if ours.get(name) != theirs.get(name):
@@ -174,25 +174,25 @@ class Checks:
         recipe = self.recipe(job)
         for run in self.planned[job.name]:
             if run.task is not None and (key := _data_key(run.recipe)) not in self._rows:
-                read = run.task.read_files()
-                self._rows[key] = sum(len(read[name].examples) for name in run.task.train)
+                splits = run.task.read_files()
+                self._rows[key] = sum(len(splits[name].examples) for name in run.task.train)
                 run.task.check_test_file()
             if job.is_point and run.check_models is not None:
-                run.check_models(self._seen)
+                run.check_models(self._checked)
         if job.verb in ("pretrain", "transfer", "tokenize") or (job.verb == "prune" and not job.is_point):
             data = recipe if job.verb == "tokenize" else recipe.data
-            outputs = {self.record.places.output(self.record.list.job(name)) for name in self.record.list.needs(job)}
-            known = data.source in outputs or data.sources in self._seen
-            if not known and not corpora.is_corpus(data.source):
+            outputs = {self.record.paths.output(self.record.list.job(name)) for name in self.record.list.needs(job)}
+            is_checked = data.source in outputs or data.sources in self._checked
+            if not is_checked and not corpora.is_corpus(data.source):
                 pieces.check_sources(data.sources)
-                self._seen.add(data.sources)
+                self._checked.add(data.sources)
 
     def check_disk(self, jobs: Sequence[CommandJob]) -> None:
-        """Raise UserError if the outputs of `jobs` do not fit their disks; what they hold already is subtracted."""
+        """Raise UserError if the outputs of `jobs` do not fit their disks; existing files are subtracted."""
         needed: dict[int, int] = {}
         for job in jobs:
-            path = Path(self.record.places.output(job)).absolute()
-            if is_url(self.record.places.output(job)):
+            path = Path(self.record.paths.output(job)).absolute()
+            if is_url(self.record.paths.output(job)):
                 continue
             present = sum(file.stat().st_size for file in files_in(path)) if path.exists() else 0
             folder = next(parent for parent in (path, *path.parents) if parent.exists())
@@ -229,17 +229,17 @@ class Checks:
     def work(self, job: CommandJob) -> tuple[int, float]:
         """Return the steps and the FLOPs of a job's training; 0 for another job, or if they are unknown.
 
-        Pruning counts the FLOPs of the unpruned model; fine-tuning counts rows of `max_length` tokens, an upper bound.
+        Pruning counts the FLOPs of the unpruned model. Fine-tuning counts `max_length` tokens an example, a bound.
         """
         recipe = self.recipe(job)
         if job.is_training:
-            parts = [recipe]
+            recipes = [recipe]
             if isinstance(recipe, Prune):
-                parts = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)]
-                parts *= recipe.cut.iterations
-            stages = [(one, i, stage) for one in map(build_experiment, parts) for i, stage in enumerate(one.stages)]
-            flops = sum(stage.steps * one.flops(i) * stage.batch_size for one, i, stage in stages)
-            return sum(stage.steps for _, _, stage in stages), flops
+                recipes = [recipe.scoring_recipe(recipe.model), recipe.tuning_recipe(recipe.model)]
+                recipes *= recipe.cut.iterations
+            built = [(run, i, stage) for run in map(build_experiment, recipes) for i, stage in enumerate(run.stages)]
+            flops = sum(stage.steps * run.flops(i) * stage.batch_size for run, i, stage in built)
+            return sum(stage.steps for _, _, stage in built), flops
         steps = flops = 0
         for recipe in (run.recipe for run in self.planned[job.name] if isinstance(run.recipe, Finetune)):
             rows = (recipe.train_rows or self._rows.get(_data_key(recipe), 0)) * recipe.epochs * recipe.seeds
@@ -248,20 +248,20 @@ class Checks:
         return steps, flops
 
     def lines(self, jobs: Sequence[CommandJob]) -> list[str]:
-        """Return a table of what each of `jobs` costs, by the speed of finished jobs or, without any, of a device."""
+        """Return a table of the cost of each of `jobs`, by the speed of finished jobs or, without any, of a device."""
         work = {job.name: self.work(job) for job in jobs}
-        done = {job.name: entry["seconds"] for job in jobs if (entry := self.record.entry(job)) is not None}
-        timed = [name for name, seconds in done.items() if seconds and work[name][1]]
-        speed = sum(work[name][1] for name in timed) / sum(done[name] for name in timed) if timed else 0.0
+        times = {job.name: entry["seconds"] for job in jobs if (entry := self.record.entry(job)) is not None}
+        timed = [name for name, seconds in times.items() if seconds and work[name][1]]
+        speed = sum(work[name][1] for name in timed) / sum(times[name] for name in timed) if timed else 0.0
         with suppress(RuntimeError):  # this machine lacks the devices
-            speed = speed or _REACHED * local.ask_jax(_SPEED)
+            speed = speed or _UTILISATION * local.query_jax(_SPEED)
         head = ["job", "command", "parameters", "steps", "TFLOPs", "hours", "GB on disk"]
         rows, hours, size = [head], 0.0, 0
         for job in jobs:
             steps, flops = work[job.name]
             cells = [job.title, job.verb, f"{self.parameters(job):,}", f"{steps:,}", f"{flops / 1e12:,.0f}"]
-            needed = flops / speed / 3600 if speed and job.name not in done else 0.0
-            cells += ["finished" if job.name in done else f"{needed:.2f}", f"{self.size(job) / 1e9:.2f}"]
+            needed = flops / speed / 3600 if speed and job.name not in times else 0.0
+            cells += ["finished" if job.name in times else f"{needed:.2f}", f"{self.size(job) / 1e9:.2f}"]
             hours += needed
             size += self.size(job)
             rows.append([cell if cell.strip("0.,") or not index else "" for index, cell in enumerate(cells)])
@@ -324,8 +324,8 @@ def run_jobs(
                             f"{job.name} reads {missing[0]}, which is not finished. Run the stage of {missing[0]} too."
                         )
                 if not begun:
-                    also = f", {processes} side by side" if processes > 1 else ""
-                    _LOG.info(f"{record.list.count(total)}, {len(batch) - len(waiting)} already finished{also}")
+                    note = f", {processes} side by side" if processes > 1 else ""
+                    _LOG.info(f"{record.list.count(total)}, {len(batch) - len(waiting)} already finished{note}")
                 begun += batch
                 record.write()
                 for _, group in groupby(batch, lambda job: job.group):
@@ -333,14 +333,14 @@ def run_jobs(
                     _run_group(checks, [job for job in due if not _waits(record, job)], execution, begun, total)
                 batch = chooser.choose(checks, processes) if chooser else []
         except KeyboardInterrupt:
-            done = len(begun) - len(record.waiting(begun))
+            finished = len(begun) - len(record.waiting(begun))
             raise Stopped(
-                f"stopped with {done} of {record.list.count(total)} finished. Run the same command again to resume."
+                f"stopped with {finished} of {record.list.count(total)} finished. Run the same command again to resume."
             ) from None
         finally:
             if record.file.exists():
                 progress.publish(record)
-    _check_finished(record)  # a job that ran again may have changed what a finished job had read
+    _check_finished(record)  # a job that ran again may have changed the inputs of a finished job
     return sum(job.name in record.states for job in begun)
 
 
@@ -349,16 +349,16 @@ def _check_finished(record: JobRecord) -> None:
     if lines := _changes(record, record.list.jobs):
         raise ConfigError(
             f"{'; '.join(lines)}. Undo these changes, or remove the outputs of these {record.list.unit} in "
-            f"{record.places.folder} to run them again."
+            f"{record.paths.folder} to run them again."
         )
 
 
 def _changes(record: JobRecord, jobs: Iterable[CommandJob]) -> list[str]:
-    """Return a line for each change of the command, config, inputs or output of those of `jobs` that are finished."""
+    """Return a line for each change of the command, config, inputs or output of the finished `jobs`."""
     lines = []
     for job in jobs:
         if job.form.is_summary or record.entry(job) is None or record.unfinished(job):
-            continue  # a summary is made again, and a job that is read runs again first; the end of the run compares
+            continue  # summaries and their inputs run again; `run_jobs` compares them at its end
         lines += [f"{job.name} is finished, but {change}" for change in record.changes(job)]
     return lines
 
@@ -379,32 +379,32 @@ def _waits(record: JobRecord, job: CommandJob) -> bool:
 def _run_group(
     checks: Checks, group: Sequence[CommandJob], execution: Execution, begun: Sequence[CommandJob], total: int
 ) -> None:
-    """Run the jobs of `group` side by side and record how each ended; begun, total: jobs so far and in all, to log."""
+    """Run the jobs of `group` side by side and record their results; begun, total: jobs so far and in all, to log."""
     record = checks.record
 
     def start(job: CommandJob, environment: local.Environment) -> Popen:
         launcher, stop = execution.launcher if job.is_training else (), 0
         if execution.srun is not None and not launcher:
             launcher, stop = srun_command(job.name, execution.srun), STOP
-        return local.start_command(record.words(job), record.log(job), printed(job), launcher, environment, stop)
+        return local.start_command(record.words(job), record.log(job), text_file(job), launcher, environment, stop)
 
-    def printed(job: CommandJob) -> Path | None:  # becomes the output once the command has succeeded
-        return Path(f"{record.places.output(job)}.tmp") if job.form.prints else None
+    def text_file(job: CommandJob) -> Path | None:  # becomes the output once the command has succeeded
+        return Path(f"{record.paths.output(job)}.tmp") if job.form.prints else None
 
-    def ended(job: CommandJob, code: int, seconds: float) -> None:
+    def on_exit(job: CommandJob, code: int, seconds: float) -> None:
         try:
             if code == 0:
-                if (text := printed(job)) is not None:
-                    text.replace(record.places.output(job))
+                if (text := text_file(job)) is not None:
+                    text.replace(record.paths.output(job))
                 record.finish(job, facts[job.name], seconds)
             elif code == Stopped.exit_code:
                 record.states[job.name] = "stopped", ""
             else:
                 record.states[job.name] = "failed", local.describe_exit(code, record.log(job))
-        except UserError as error:  # it ended well, but its output is missing or damaged
+        except UserError as error:  # the command succeeded, but its output is missing or damaged
             record.states[job.name] = "failed", f"{error} ({record.log(job)})"
-        done = len(begun) - len(record.waiting(begun))
-        _LOG.info(f"{done}/{total} {job.title}: {progress.outcome(record, job)} ({seconds:,.0f} s)")
+        finished = len(begun) - len(record.waiting(begun))
+        _LOG.info(f"{finished}/{total} {job.title}: {progress.outcome(record, job)} ({seconds:,.0f} s)")
         progress.publish(record)
 
     facts = {job.name: record.begin(job) for job in group}
@@ -414,16 +414,16 @@ def _run_group(
         if not job.form.resumes:
             for path in map(Path, record.files(job)):  # partial if the job was killed
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    side = len(group) > 1 or any(job.is_point for job in group)
-    environments, memory = execution.environments if side else [{}], {}
+    parallel = len(group) > 1 or any(job.is_point for job in group)
+    environments, memory = execution.environments if parallel else [{}], {}
     if execution.srun is None:
         memory = {job.name: int(1e9 * (execution.memory or 0)) or checks.memory(job) for job in group}
-    local.run_processes(group, environments, start, ended, memory, None if execution.srun else execution.cores)
+    local.run_processes(group, environments, start, on_exit, memory, None if execution.srun else execution.cores)
     if any(record.states.get(job.name, ("",))[0] == "stopped" for job in group):
         raise KeyboardInterrupt
 
 
-QUEUED = 32  # jobs in the queue at once, unless --processes says otherwise
+QUEUED = 32  # jobs in the queue at once, without --processes
 QUEUED_BY_STUDY = 4  # fewer, as a study chooses these points without their scores
 STOP = signal.SIGUSR1  # srun passes this signal on to all processes, whereas SIGTERM would make it kill them at once
 # Runs on the node: makes the command save and end on STOP, and exits with the command's code.
@@ -444,5 +444,5 @@ def srun_command(name: str, options: Sequence[str]) -> list[str]:
         raise UserError(
             "--executor=slurm needs the program srun. Run this command on a node that submits jobs to Slurm."
         )
-    usual = ["--nodes=1", "--ntasks=1", f"--job-name=bertzoo-{name}"]
-    return ["srun", *usual, *options, "sh", "-c", _TASK, "sh", sys.executable, "-P", *local.COMMAND]
+    defaults = ["--nodes=1", "--ntasks=1", f"--job-name=bertzoo-{name}"]
+    return ["srun", *defaults, *options, "sh", "-c", _TASK, "sh", sys.executable, "-P", *local.COMMAND]

@@ -26,51 +26,51 @@ from bertzoo.pruning.structure import Structure
 from bertzoo.runs.report import HELDOUT, new_figure
 
 Points = Sequence[tuple[float, float]]
-_OF_MODEL = re.compile(r"model\.|data\.tokenizer\.|stages\.\d+\.max_")  # options that decide whether it is valid
+_OF_MODEL = re.compile(r"model\.|data\.tokenizer\.|stages\.\d+\.max_")  # options that decide whether a config is valid
 NAME = "pareto"  # of the table, the picture and the folder of configs, in the sweep's directory
 
 
 def fronts(points: Points) -> list[int]:
-    """Return the front of each point: 0 if no other one beats it, then 1 on the front of the rest, and so on.
+    """Return the front of each point: 0 if no other point beats it, then 1 on the front of the rest, and so on.
 
-    A point beats another one if it is at least as low in both values, and lower in one. All values must be finite.
+    A point beats another one if both values are at least as low, and one is lower. All values must be finite.
     """
-    left, result, number = sorted(range(len(points)), key=points.__getitem__), [0] * len(points), 0
-    while left:
+    remaining, result, number = sorted(range(len(points)), key=points.__getitem__), [0] * len(points), 0
+    while remaining:
         lowest, behind = (inf, inf), []
-        for index in left:
+        for index in remaining:
             if points[index] == lowest or points[index][1] < lowest[1]:
                 lowest, result[index] = points[index], number
             else:
                 behind.append(index)
-        left, number = behind, number + 1
+        remaining, number = behind, number + 1
     return result
 
 
 def ranked(points: Points) -> list[int]:
     """Return the indices of (milliseconds, loss), best first: front by front (Schmucker et al. 2021).
 
-    A front begins with its lowest loss. Each next point is the one farthest from those before it (an ε-net), both
-    values as shares of the front's range, so that the beginning of a front holds fast models and good ones.
+    A front begins with its lowest loss. The next point is always the farthest from all earlier points (an ε-net), with
+    both values as shares of the front's range. The beginning of a front then holds fast models and accurate models.
     """
     numbers, order = fronts(points), []
     for number in sorted({*numbers}):
         front = [index for index, other in enumerate(numbers) if other == number]
         values = np.array([points[index] for index in front])
         shares = (values - values.min(axis=0)) / np.maximum(np.ptp(values, axis=0), 1e-12)
-        gaps, place = np.full(len(front), inf), int(np.lexsort((values[:, 0], values[:, 1]))[0])
+        gaps, position = np.full(len(front), inf), int(np.lexsort((values[:, 0], values[:, 1]))[0])
         for _ in front:
-            order.append(front[place])
-            gaps = np.minimum(gaps, np.linalg.norm(shares - shares[place], axis=1))
-            gaps[place] = -1.0
-            place = int(np.argmax(gaps))
+            order.append(front[position])
+            gaps = np.minimum(gaps, np.linalg.norm(shares - shares[position], axis=1))
+            gaps[position] = -1.0
+            position = int(np.argmax(gaps))
     return order
 
 
 def scored(record: JobRecord, points: Iterable[CommandJob]) -> dict[str, tuple[float, float]]:
     """Return milliseconds (0 without a budget) and held-out loss, by name, of finished points with a finite loss."""
     finished = [job for job in points if record.entry(job) is not None]
-    pairs = {job.name: (record.milliseconds.get(job.place, 0.0), record.scores(job)["score"]) for job in finished}
+    pairs = {job.name: (record.milliseconds.get(job.path, 0.0), record.scores(job)["score"]) for job in finished}
     return {name: pair for name, pair in pairs.items() if isfinite(pair[1])}
 
 
@@ -79,7 +79,7 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
 
     Return the paths of table and picture; without such points, write nothing and return [].
     """
-    points = [job for job in record.list.points if record.milliseconds.get(job.place, inf) <= limit]
+    points = [job for job in record.list.points if record.milliseconds.get(job.path, inf) <= limit]
     pairs, last = scored(record, points), max((job.rung for job in points), default=0)
     trained = [job for job in points if job.name in pairs]
     final = sorted((job for job in trained if job.rung == last), key=lambda job: pairs[job.name])
@@ -89,11 +89,11 @@ def write_front(record: JobRecord, limit: float) -> list[Path]:
     best = [job for job, number in zip(final, numbers, strict=True) if not number]
     folder, rows, configs = record.path / NAME, [], {}
     for job in best:
-        name = f"{job.place.rpartition('/')[2]}.toml"
+        name = f"{job.path.rpartition('/')[2]}.toml"
         configs[name] = config.dump(record.recipes[job.name][0])
         milliseconds, loss = pairs[job.name]
         values = {"ms": milliseconds, "loss": loss, **(job.settings or {})}
-        rows.append(values | {"run": record.places.output(job), "config": str(folder / name)})
+        rows.append(values | {"run": record.paths.output(job), "config": str(folder / name)})
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier front
     with atomic.new_directory(folder) as temporary:
         for name, text in configs.items():
@@ -149,10 +149,10 @@ class Budget:
             structure = Structure(checks.recipe(point).model, NoHead(), {}, {}, ())
             milliseconds = latency.latency(structure, self._times, str(self.table))({})
         elif record.entry(timing) is not None:
-            milliseconds = read_json(Path(record.places.output(timing)))["rows"][0]["median_ms"]
+            milliseconds = read_json(Path(record.paths.output(timing)))["rows"][0]["median_ms"]
         else:
             return timing
-        record.milliseconds[point.place] = milliseconds
+        record.milliseconds[point.path] = milliseconds
         if milliseconds > self.limit:
             record.states[point.name] = "over budget", ""
             return None
@@ -160,10 +160,10 @@ class Budget:
 
 
 class Halving:
-    """Successive halving (Jamieson and Talwalkar 2016): each rung trains the better half of the one before for longer.
+    """Successive halving (Jamieson and Talwalkar 2016): each rung trains the better half of the rung before for longer.
 
-    points: the candidates. rungs: the last one trains for the FLOPs of the base config, each earlier one for half of
-    the next. All points of a rung have the same FLOPs; their steps differ. 0: all points train for their own steps.
+    points: the candidates. rungs: their number. The last rung trains for the FLOPs of the base config, each earlier one
+    for half of the next. All points of a rung have the same FLOPs; their steps differ. 0: each point sets its steps.
     budget: limit of milliseconds; points over it do not run. `ranked` chooses the better half.
 
     The scores alone decide, so an interrupted search continues with the same points. Points that failed are worst; if
@@ -173,16 +173,16 @@ class Halving:
     def __init__(self, points: Sequence[CommandJob], rungs: int, budget: Budget | None):
         self._rungs, self._budget, self._rung, self._begun = rungs, budget, 0, 0
         self._points = list(points)  # of the current rung
-        self._listed = {point.place: point for point in points}  # the last rung of each, and the jobs that measure them
-        self._steps: dict[str, float] = {}  # steps of the FLOPs of the base config, by place
+        self._listed = {point.path: point for point in points}  # the last rung of each, and the jobs that measure them
+        self._steps: dict[str, float] = {}  # steps of the FLOPs of the base config, by path
 
     @property
     def total(self) -> int:
         """Number of jobs, if every point is within the budget."""
-        left, total = len(self._points), self._begun
+        remaining, total = len(self._points), self._begun
         for rung in range(self._rung, max(1, self._rungs)):
-            left = _half(left) if rung else left
-            total += left
+            remaining = _half(remaining) if rung else remaining
+            total += remaining
         return total
 
     def choose(self, checks: Checks, processes: int) -> list[CommandJob]:
@@ -197,12 +197,12 @@ class Halving:
             self._check(checks)
         if not self._rung and self._budget is not None:
             due = [(point, self._budget.next_job(checks, point)) for point in self._points]
-            timings = {job.place: job for point, job in due if job is not None and job is not point}
-            if new := [job for place, job in timings.items() if place not in self._listed]:
+            timings = {job.path: job for point, job in due if job is not None and job is not point}
+            if new := [job for path, job in timings.items() if path not in self._listed]:
                 return self._listing(checks, new)
             for point, job in due:
                 if job is not None and job is not point:
-                    checks.record.states[point.name] = "failed", f"{job.place}, which measures it, failed"
+                    checks.record.states[point.name] = "failed", f"{job.path}, which measures it, failed"
             self._points = [point for point, job in due if job is point]
         self._rung += 1
         self._points = [self._of_rung(checks, point) for point in self._points]
@@ -211,12 +211,12 @@ class Halving:
     def _listing(self, checks: Checks, jobs: list[CommandJob]) -> list[CommandJob]:
         """Return `jobs`, and add them to the list of the record."""
         self._begun += len(jobs)
-        self._listed |= {job.place: job for job in jobs}
+        self._listed |= {job.path: job for job in jobs}
         checks.record.list = replace(checks.record.list, jobs=tuple(self._listed.values()))
         return jobs
 
     def _check(self, checks: Checks) -> None:
-        """Raise ConfigError unless each point has one training stage whose steps the grid leaves open."""
+        """Raise ConfigError unless each point has one training stage whose steps the grid does not set."""
         for point in self._points if self._rungs else ():
             recipe = checks.recipe(point)
             key, count = f"{recipe.where(0)}.steps", len(recipe.stages)
@@ -233,14 +233,14 @@ class Halving:
         if not self._rungs:
             return point
         recipe, settings = checks.recipe(point), point.settings or {}
-        if point.place not in self._steps:
+        if point.path not in self._steps:
             common = {name: value for name, value in point.options.items() if name not in settings}
             base = replace(point, name=f"{point.task}/base", options=common)
             (steps, flops), (_, target) = checks.work(point), checks.work(base)
-            self._steps[point.place] = target * steps / flops
-        steps = max(1, round(self._steps[point.place] / 2 ** (self._rungs - self._rung)))
+            self._steps[point.path] = target * steps / flops
+        steps = max(1, round(self._steps[point.path] / 2 ** (self._rungs - self._rung)))
         options = {**point.options, f"{recipe.where(0)}.steps": str(steps)}
-        return replace(point, name=f"{point.place}@{self._rung}", options=options, rung=self._rung)
+        return replace(point, name=f"{point.path}@{self._rung}", options=options, rung=self._rung)
 
 
 def _half(number: int) -> int:
@@ -251,7 +251,7 @@ MakePoint = Callable[[Mapping[str, str]], CommandJob]  # makes the point of some
 
 
 class _Space(NamedTuple):
-    """What a task's points can be. name: of its study; it changes with the grid, the sampler and the seed."""
+    """The points of a task. name: that of its study, which changes with the grid, the sampler and the seed."""
 
     name: str
     distributions: dict[str, Any]
@@ -271,22 +271,22 @@ class Study:
             import optuna  # pyright: ignore[reportMissingImports]
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._trials, self._choice = optuna, trials, (sampler, seed or 0)
-        self._budget, self._returned, self._left = budget, set[str](), 0
+        self._budget, self._returned, self._remaining = budget, set[str](), 0
         self._sampler = optuna.samplers.TPESampler if sampler == "tpe" else optuna.samplers.RandomSampler
         self._spaces: dict[str, _Space] = {}
 
     @property
     def total(self) -> int:
         """Number of jobs, if no further point is over the budget or drawn twice."""
-        return len(self._returned) + self._left
+        return len(self._returned) + self._remaining
 
     def draw(self, task: str, grid: Mapping[str, Any], point: MakePoint) -> list[CommandJob]:
-        """Return the points of a task that the study would choose if it never learnt a score."""
+        """Return the points of a task that the study would choose without any score."""
         distributions = {key: self._distribution(values) for key, values in grid.items()}
         digest = hashlib.sha256(repr((self._choice, sorted(distributions.items()))).encode()).hexdigest()
         self._spaces[task] = space = _Space(f"{task}/{digest[:12]}", distributions, point)
         study = self._optuna.create_study()
-        jobs = [self._ask(study, space)[1] for _ in range(self._trials)]
+        jobs = [self._new_trial(study, space)[1] for _ in range(self._trials)]
         return list({job.name: job for job in jobs}.values())
 
     def choose(self, checks: Checks, processes: int) -> list[CommandJob]:
@@ -296,7 +296,7 @@ class Study:
         run at once.
         """
         record, chosen = checks.record, dict[str, CommandJob]()
-        listed, self._left = {job.name: job for job in record.list.jobs}, 0
+        listed, self._remaining = {job.name: job for job in record.list.jobs}, 0
         for task, space in self._spaces.items():
             study = self._open(record, space, "minimize" if task in TRAINING else "maximize")
             jobs = [(trial.number, self._point(space, trial.params)) for trial in study.get_trials(deepcopy=False)]
@@ -305,14 +305,14 @@ class Study:
             while jobs or len(study.get_trials(deepcopy=False)) < self._trials:
                 if not jobs and len(record.waiting([*new.values()])) >= share:
                     break
-                number, job = jobs.pop(0) if jobs else self._ask(study, space)
-                due = self._tell(study, checks, number, job)
+                number, job = jobs.pop(0) if jobs else self._new_trial(study, space)
+                due = self._report(study, checks, number, job)
                 listed[job.name] = job
                 if due is not None and due.name not in self._returned:  # a failed one waits for the next command
                     new[due.name] = due
-                    self._left += due is not job  # the point follows its measurement
+                    self._remaining += due is not job  # the point follows its measurement
             chosen |= new
-            self._left += self._trials - len(study.get_trials(deepcopy=False))
+            self._remaining += self._trials - len(study.get_trials(deepcopy=False))
         self._returned |= chosen.keys()
         record.list = replace(record.list, jobs=(*(listed | chosen).values(),))
         return list(chosen.values())
@@ -333,10 +333,10 @@ class Study:
             )
         except (ValueError, KeyError) as error:
             raise UserError(
-                f"{file} is damaged: {error}. Remove it; the study begins anew, its points stay."
+                f"{file} is damaged: {error}. Remove it; the study starts again with the same points."
             ) from error
 
-    def _ask(self, study: Any, space: _Space) -> tuple[int, CommandJob]:
+    def _new_trial(self, study: Any, space: _Space) -> tuple[int, CommandJob]:
         """Return a new trial's number and point. Each trial has a seed of its own, so that a study can be resumed."""
         seed = repr((self._choice[1], len(study.get_trials(deepcopy=False))))
         study.sampler = self._sampler(seed=int(hashlib.sha256(seed.encode()).hexdigest()[:8], 16))
@@ -348,8 +348,8 @@ class Study:
         settings = {key: f"{value:.4g}" if key in fractions else str(value) for key, value in params.items()}
         return replace(space.point(settings), fractions=fractions)
 
-    def _tell(self, study: Any, checks: Checks, number: int, job: CommandJob) -> CommandJob | None:
-        """Give the study a finished point's score, and return the job to run for a point (`Budget.next_job`).
+    def _report(self, study: Any, checks: Checks, number: int, job: CommandJob) -> CommandJob | None:
+        """Report a finished point's score to the study; return the job to run for a point (`Budget.next_job`).
 
         A point over the budget is a pruned trial. A point that failed stays open, and the next command repeats it.
         """

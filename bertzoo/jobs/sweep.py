@@ -31,7 +31,7 @@ KEYS = {
     "range.OPTION": 'for --trials: [LOW, HIGH], or [LOW, HIGH, "log"] to draw the logarithm uniformly',
     "tasks.NAME.OPTION": "list of an option's values for one task; it replaces the list in [grid], if any",
 }
-OWN = ("task", "run_dir")  # options that a sweep sets itself
+RESERVED = ("task", "run_dir")  # options that a sweep sets itself
 _FORM = {
     "sweep": {"base": str, "tasks?": [str]},
     "options?": dict,
@@ -64,8 +64,8 @@ def load_sweep(
 
     overrides: (key, value) pairs. The key OPTION sets an option of all runs, tasks.NAME.OPTION of one task's runs. The
     value replaces the option's list in the grid. tasks: the tasks to keep; empty: all.
-    random: number of runs to draw for each task, by `seed`; 0: all. If `random` grows, the runs that were drawn before
-    are drawn again. seed: 0 if None. study: draws the points instead. Raises UserError for a seed without `random`.
+    random: number of runs to draw for each task, by `seed`; 0: all. A larger `random` draws the same runs and more.
+    seed: 0 if None. study: draws the points instead. Raises UserError for a seed without `random`.
     """
     if seed is not None and not random and study is None:
         raise UserError(
@@ -88,8 +88,8 @@ def load_sweep(
             continue
         if ranges := [key for key, values in grid.items() if isinstance(values, ValueRange)]:
             raise ConfigError(f"{path}: [range] has {ranges[0]}, whose value only a study draws. Add --trials=N.")
-        rows = [dict(zip(grid, row, strict=True)) for row in product(*grid.values())]
-        of_task = [_point(task, base, options, row) for row in rows]
+        combinations = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+        of_task = [_point(task, base, options, settings) for settings in combinations]
         drawn = {point.name for point in sorted(of_task, key=lambda point: _digest(seed or 0, point.name))[:random]}
         points += [point for point in of_task if not random or point.name in drawn]
     digest = hashlib.sha256(config.find(base).read_bytes()).hexdigest()
@@ -114,8 +114,8 @@ def _point(task: str, base: str, options: Mapping[str, str], settings: Mapping[s
     )
 
 
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
@@ -130,12 +130,12 @@ def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
             raise ConfigError(
                 f"sweep.tasks = {tasks}, but {base} configures a {kind}, which has no tasks. Remove sweep.tasks."
             )
-        tasks = [kind]  # the command stands in place of a task
+        tasks = [kind]  # the command stands for a task
     if not tasks or len(set(tasks)) < len(tasks):
         raise ConfigError(
             f'sweep.tasks = {tasks} is empty or names a task twice. Write a list such as ["cola", "rte"].'
         )
-    options = to_options("options", table.get("options", {}), OWN)
+    options = to_options("options", table.get("options", {}), RESERVED)
     grid = _lists("grid", table.get("grid", {}))
     ranges = {key: _range(f"range.{key}", values) for key, values in config.leaves(table.get("range", {}), "")}
     if twice := sorted(options.keys() & grid.keys() | (options.keys() | grid.keys()) & ranges.keys()):
@@ -152,7 +152,7 @@ def _read(path: Path) -> tuple[str, dict[str, str], Grids]:
 def _lists(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     lists: dict[str, Any] = {}
     for key, values in config.leaves(table, ""):
-        check_settable(f"{where}.{key}", key, OWN)
+        check_settable(f"{where}.{key}", key, RESERVED)
         if not isinstance(values, list) or not values:
             raise ConfigError(f"{where}.{key} = {show(values)} is not a list of values. Write a list such as [1, 2].")
         lists[key] = tuple(text for _, text in config.as_options({str(i): value for i, value in enumerate(values)}))
@@ -162,7 +162,7 @@ def _lists(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _range(where: str, values: Any) -> ValueRange:
-    check_settable(where, where.partition(".")[2], OWN)
+    check_settable(where, where.partition(".")[2], RESERVED)
     form = (float, float, Literal["log"]) if len(fitting(values, list, where)) > 2 else (float, float)
     low, high, *log = fitting(values, form, where)
     if not -math.inf < low < high < math.inf or (log and low <= 0):
@@ -177,7 +177,7 @@ def _override(options: Mapping[str, str], grids: Grids, overrides: Sequence[tupl
     options = dict(options)
     for key, value in sorted(overrides, key=lambda pair: pair[0].startswith("tasks.")):  # a task's overrides last
         if not key.startswith("tasks."):
-            check_settable(f"--{key}", key, OWN)
+            check_settable(f"--{key}", key, RESERVED)
             options[key] = value
             for grid in grids.values():
                 grid |= {key: (value,)} if key in grid else {}
@@ -187,27 +187,27 @@ def _override(options: Mapping[str, str], grids: Grids, overrides: Sequence[tupl
             raise ConfigError(
                 f"--{key} is not --tasks.NAME.KEY with the NAME of a task. The tasks are {', '.join(grids)}."
             )
-        check_settable(f"--{key}", name, OWN)
+        check_settable(f"--{key}", name, RESERVED)
         grids[task][name] = (value,)
     return {name: value for name, value in options.items() if not all(name in grid for grid in grids.values())}
 
 
-def check_keys(where: str, table: Iterable[str], known: Collection[str]) -> None:
-    """Raise ConfigError, naming `where`, for a key of `table` that is not in `known`."""
+def check_keys(where: str, table: Iterable[str], allowed: Collection[str]) -> None:
+    """Raise ConfigError, naming `where`, for a key of `table` that is not in `allowed`."""
     for key in table:
-        if key not in known:
-            raise ConfigError(f"unknown {where}{key}{config.nearest(key, known)}")
+        if key not in allowed:
+            raise ConfigError(f"unknown {where}{key}{config.nearest(key, allowed)}")
 
 
-def check_settable(where: str, key: str, own: Collection[str]) -> None:
-    """Raise ConfigError, naming `where`, if `key` is in `own`: options that bertzoo itself sets for every job."""
-    if key in own:
+def check_settable(where: str, key: str, reserved: Collection[str]) -> None:
+    """Raise ConfigError, naming `where`, if `key` is in `reserved`: options that bertzoo itself sets for every job."""
+    if key in reserved:
         raise ConfigError(f"{where} sets {key}, which bertzoo sets itself for every run. Remove this option.")
 
 
-def to_options(where: str, table: Mapping[str, Any], own: Collection[str]) -> dict[str, str]:
-    """Return the values in nested tables as texts, by dotted key; raises ConfigError for one in `own`."""
+def to_options(where: str, table: Mapping[str, Any], reserved: Collection[str]) -> dict[str, str]:
+    """Return the values in nested tables as texts, by dotted key; raises ConfigError for one in `reserved`."""
     options = dict(config.as_options(dict(config.leaves(table, ""))))
     for key in options:
-        check_settable(f"{where}.{key}", key, own)
+        check_settable(f"{where}.{key}", key, reserved)
     return options

@@ -13,7 +13,7 @@ from bertzoo.core import config
 from bertzoo.core.errors import ConfigError
 from bertzoo.finetuning.settings import Finetune
 from bertzoo.jobs import sweep as grid
-from bertzoo.jobs.job import CommandJob, JobList, Places
+from bertzoo.jobs.job import CommandJob, JobList, OutputPaths
 from bertzoo.pruning.settings import Prune
 from bertzoo.train import optim
 
@@ -24,7 +24,7 @@ SQUEEZEBERT = {"mnli": 48, "qqp": 48, "qnli": 48, "sst2": 48, "cola": 180, "stsb
 
 
 def arguments(sweep: JobList, point: CommandJob) -> list[str]:
-    return sweep.words(point, Places(folder=Path("runs"), training="runs"))
+    return sweep.words(point, OutputPaths(folder=Path("runs"), training="runs"))
 
 
 def settings_of(point: CommandJob) -> dict[str, str]:

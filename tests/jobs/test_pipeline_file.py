@@ -7,7 +7,7 @@ from messages import mentioning
 
 from bertzoo.core.errors import ConfigError
 from bertzoo.jobs import record as records
-from bertzoo.jobs.job import JobList, Places
+from bertzoo.jobs.job import JobList, OutputPaths
 from bertzoo.jobs.pipeline import load_pipeline
 from bertzoo.jobs.record import JobRecord
 
@@ -97,7 +97,7 @@ verb = "submission"
 models = ["students"]
 """
 GIVEN = [("inputs.glue", "glue"), ("inputs.given", "g")]
-PLACES = Places(folder=Path("S"), training="T")
+PLACES = OutputPaths(folder=Path("S"), training="T")
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_an_option_of_the_command_line_decides_on_the_teacher(tmp_path: Path) ->
 def test_a_bucket_holds_the_training_runs_but_prunings(tmp_path: Path) -> None:
     text = PIPELINE + '\n[stages.small]\nverb = "prune"\nconfig = "prune_66m"\nfrom = "student"\n'
     pipeline = load(tmp_path, text=text)
-    places = Places(folder=Path("S"), training="gs://b/t")
+    places = OutputPaths(folder=Path("S"), training="gs://b/t")
     shown = {step.name: " ".join(pipeline.words(step, places)) for step in pipeline.jobs}
     assert "--run_dir=gs://b/t/student" in shown["student"]
     assert shown["small"] == "prune prune_66m --run_dir=S/small --from=gs://b/t/student"
