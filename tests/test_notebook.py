@@ -63,7 +63,7 @@ def test_a_notebook_stops_and_resumes(tmp_path: Path, monkeypatch: pytest.Monkey
     assert f"{2 * begun:,}" in run and "MLM loss" in run and "held-out" in run
     assert any("resumed" in str(output) for output in train.outputs)
     assert "[MASK] &lt;b&gt;" in predictions and "blanks" in predictions
-    assert "parameters" in model and "250 entries" in model and "mlm_loss" in metrics
+    assert "parameters" in model and "250 tokens" in model and "mlm_loss" in metrics
     for text in shown:
         ElementTree.fromstring(f"<div>{text}</div>")  # well-formed
 

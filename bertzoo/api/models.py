@@ -45,8 +45,8 @@ class Loaded(NamedTuple):
         import jax
 
         parameters = sum(array.size for array in jax.tree.leaves(self.params))
-        entries = self.tokenizer and f"{self.tokenizer.vocab_size:,} entries"
-        return table({"model": type(self.model).__name__, "parameters": f"{parameters:,}", "tokenizer": entries})
+        tokens = self.tokenizer and f"{self.tokenizer.vocab_size:,} tokens"
+        return table({"model": type(self.model).__name__, "parameters": f"{parameters:,}", "tokenizer": tokens})
 
 
 def load(path: Path | str) -> Loaded:
@@ -96,8 +96,8 @@ def measure(options: EvaluateOptions) -> tuple[dict[str, Any], str]:
     path = options.path
     if is_pretraining(path):
         reject(options, _FINETUNED_ONLY, f"{path}, which is a pretraining run")
-        which: Any = "latest" if options.checkpoint is None else options.checkpoint
-        return evaluate_run(load_run(path, which), options.corpus, options.stage), ""
+        checkpoint: Any = "latest" if options.checkpoint is None else options.checkpoint
+        return evaluate_run(load_run(path, checkpoint), options.corpus, options.stage), ""
     reject(options, ("checkpoint", "corpus", "stage"), f"{path}, which is a fine-tuned model")
     model = open_task_model(path, options.seed, options.batch_size, options.python)
     questions = model.kind == "span"
@@ -156,8 +156,8 @@ def open_predictor(options: PredictOptions, more: Sequence[str] = ()) -> Any:
     path = options.path
     if is_pretraining(path):
         reject(options, ("seed", "batch_size", "python", "aggregation", *more), f"{path}, which is a pretraining run")
-        which: Any = "latest" if options.checkpoint is None else options.checkpoint
-        return run_filler(path, which)
+        checkpoint: Any = "latest" if options.checkpoint is None else options.checkpoint
+        return run_filler(path, checkpoint)
     reject(options, ("checkpoint",), f"{path}, which is not a pretraining run")
     model = open_model(path, options.seed, options.batch_size, options.python)
     if isinstance(model, BlankFiller):
@@ -186,7 +186,7 @@ class TextEncoder:
 
     @property
     def max_seq_length(self) -> int:
-        """Greatest number of tokens of a row."""
+        """Greatest number of tokens of a text; longer texts are cut or averaged (`encode`)."""
         return self._model.max_length
 
     def get_sentence_embedding_dimension(self) -> int:
@@ -209,8 +209,8 @@ class TextEncoder:
 
         prompt_name: a prompt that the model records, by default its default prompt; prompt: the prompt itself, which is
         put before each text. batch_size: texts in a batch; 0: as in training. truncate_dim: first dimensions to keep.
-        precision: as in `bertzoo embed`. normalize_embeddings: give vectors the length 1. long: what becomes of a text
-        with more tokens than a row. Raises UserError for a wrong argument.
+        precision: as in `bertzoo embed`. normalize_embeddings: scale vectors to length 1. long: of a text with more
+        tokens than `max_seq_length`, embed the beginning, or average its pieces. Raises UserError for a wrong argument.
         """
         import numpy as np
 
@@ -228,8 +228,8 @@ class TextEncoder:
             long=long,
             batch_size=batch_size,
         )
-        found = quantised(unit_vectors(vectors) if normalize_embeddings else vectors, precision)
-        return found[0] if single else found
+        vectors = quantised(unit_vectors(vectors) if normalize_embeddings else vectors, precision)
+        return vectors[0] if single else vectors
 
     def encode_query(self, sentences: str | Sequence[str], **options: Any) -> "np.ndarray":
         """Return the vectors of queries: `encode` with the prompt that the model records for them, if any."""
@@ -289,7 +289,7 @@ def convert(options: ConvertOptions) -> dict[str, Any] | None:
     """Convert a model, as `bertzoo convert` does; return a file's metadata JSON, or None for a directory.
 
     huggingface, bertzoo and pytorch write a directory; litert, mediapipe, onnx, onnx-text and executorch a file. A file
-    appears only if its outputs agree with the model's.
+    is written only if its outputs agree with the model's.
     """
     description = run_conversion(options).description
     return description and Record(description)
@@ -328,15 +328,15 @@ def plan_run(options: PlanOptions) -> "RunPlan":
         recipe = loader.load(Prune if pruning else config_class(*files), files, overrides)
     if isinstance(recipe, Prune):
         reject(options, ("cache_dir",), "a pruning, which is planned without the compiler")
-        # As if no iteration cut anything; a step that trains prune vectors counts as one that trains all weights.
-        parts = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.tuning_recipe(recipe.model)}
+        # Assume that no iteration cuts anything, and that a step of prune vectors costs as much as one of all weights.
+        recipes = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.tuning_recipe(recipe.model)}
         plans = {
-            name: estimate.plan(part, options.topology, compile_steps=False, price=options.price)
-            for name, part in parts.items()
+            name: estimate.plan(stage, options.topology, compile_steps=False, price=options.price)
+            for name, stage in recipes.items()
         }
-        times = recipe.cut.iterations
-        note = f"{times} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"
-        return estimate.join_plans(plans, times, note)
+        iterations = recipe.cut.iterations
+        note = f"{iterations} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"
+        return estimate.join_plans(plans, iterations, note)
     return estimate.plan(
         recipe, options.topology, compile_steps=options.compile_steps, cache_dir=options.cache_dir, price=options.price
     )

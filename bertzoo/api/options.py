@@ -1,4 +1,4 @@
-"""The options of the commands that are functions too, and what functions make of them.
+"""The options of the commands that are also functions, and the values that functions derive from them.
 
 Their fields are flags and arguments (`core/options.py`).
 """
@@ -56,16 +56,16 @@ def checkpoint_field(group: str, text: str = "latest, best or a step (default: l
 
 
 def corpus_field(group: str, name: str) -> Any:
-    """Declare --corpus, the new place of a moved corpus. name: the corpus's name in the help."""
+    """Declare --corpus, the new path of a moved corpus. name: the corpus's name in the help."""
     text = f"new path or URL of {name}, which may have moved but not changed (default: the recorded path)"
     return option(text, None, group=group, metavar="DIR|URL", parse=_corpus)
 
 
-def _check_model(what: str, name: Location) -> Location:
+def _check_model(label: str, name: Location) -> Location:
     if name == "":
-        raise UserError(f"{what} is empty. Name a model.")
+        raise UserError(f"{label} is empty. Name a model.")
     advice = "Pass a URL as text, not as a Path." if isinstance(name, Path) else "Write :// after the protocol."
-    return paths.location(name, f"{what} =", advice)
+    return paths.location(name, f"{label} =", advice)
 
 
 def model_field(flag: str, text: str) -> Any:
@@ -73,14 +73,14 @@ def model_field(flag: str, text: str) -> Any:
     return option(text, None, metavar="MODEL", flag=flag, check=_check_model)
 
 
-def check_python(what: str, name: Location) -> Path:
-    """Return the path of a Python interpreter; raises UserError, which begins with `what`, for a URL."""
-    return paths.on_disk(name, f"{what} =", "Copy it to this machine and pass the path of the copy.")
+def check_python(label: str, name: Location) -> Path:
+    """Return the path of a Python interpreter; raises UserError, which begins with `label`, for a URL."""
+    return paths.on_disk(name, f"{label} =", "Copy it to this machine and pass the path of the copy.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunnableOptions:
-    """Which model of a run is used, and how."""
+    """The model of a run to use, and settings to run it."""
 
     seed: int | None = finetuned(
         "for a run of several seeds: the seed whose model to use (default: the best seed)", None, metavar="N", least=0
@@ -147,7 +147,7 @@ class ConvertOptions(ExportOptions):
         "the new directory or file",
         group="output",
         metavar="DST",
-        check=lambda what, name: paths.on_disk(name, f"{what} =", "Name a local path and copy the result."),
+        check=lambda label, name: paths.on_disk(name, f"{label} =", "Name a local path and copy the result."),
     )
 
 
@@ -157,7 +157,7 @@ class BenchmarkOptions(BenchmarkSettings):
     _: KW_ONLY
     overrides: Overrides | None = None
     parts: bool = option(
-        "print the share of each part, such as attention, in a model's FLOPs",
+        "print the share of each component, such as attention, in a model's FLOPs",
         False,
         group="measurement",
         flag="--profile",
@@ -186,12 +186,12 @@ class PlanOptions:
     price: float | None = _planning("price of a chip-hour (default: print no cost)", None, metavar="DOLLARS", least=0)
 
 
-def _check_corpus(what: str, name: Location) -> Location:
+def _check_corpus(label: str, name: Location) -> Location:
     """Return the directory or URL of a corpus; raises UserError for a mistyped URL."""
     text = str(name)
     if text.startswith(("file:", "local:")):
-        return paths.on_disk(text, f"{what} =", "Name the directory itself.")
-    return text if paths.is_url(text) else paths.on_disk(name, f"{what} =", "Write :// after the protocol.")
+        return paths.on_disk(text, f"{label} =", "Name the directory itself.")
+    return text if paths.is_url(text) else paths.on_disk(name, f"{label} =", "Write :// after the protocol.")
 
 
 @dataclass(frozen=True)
@@ -231,8 +231,8 @@ class PretrainOptions(RunOptions):
 class PruneOptions(RunOptions):
     from_model: Location | None = model_field(
         "--from",
-        f"the model that [model] describes, with the heads of [objective]: {_MODEL} (default: what the resumed run "
-        "recorded)",
+        f"the model that [model] describes, with the heads of [objective]: {_MODEL} (default: the recorded model of a "
+        "resumed run)",
     )
 
 
@@ -251,7 +251,7 @@ class FinetuneOptions:
     from_model: Location | None = model_field(
         "--from",
         "the model to fine-tune, whose head is replaced unless keep_head is set: a run, a model or Hugging Face "
-        "directory, another fine-tuning run, or a URL of one of these (default: what the resumed run recorded)",
+        "directory, another fine-tuning run, or a URL of one of these (default: the recorded model of a resumed run)",
     )
     teacher: Location | None = model_field(
         "--teacher",

@@ -68,13 +68,12 @@ def read_model(name: str, overrides: Sequence[tuple[str, str]] = ()) -> Benchmar
         description = read_metadata(path, "inputs", "precision", "head") or {}
         if description.get("format") == "onnx-text":
             raise UserError(
-                f"{path} takes texts, but only rows of ids are timed. Convert the model with --to=onnx, and time that "
-                "file."
+                f"{path} takes texts, but a benchmark times only files that take ids. Time the file of --to=onnx."
             )
         return BenchmarkModel(name=name, file=path, description=description)
     if path.is_dir():
         pretrained = load_model.read_model(path)
-        if not pretrained.head.task_kind:  # a classifier takes its place, which the papers time
+        if not pretrained.head.task_kind:  # the papers time a classifier instead
             pretrained = classifier(pretrained)
         return BenchmarkModel(name=name, pretrained=pretrained)
     model = config.load(config_class(name), [name], overrides).model
@@ -118,7 +117,7 @@ def classifier(pretrained: Pretrained) -> Pretrained:
 def write_timed(
     target: Target, pretrained: Pretrained, file: Path, lengths: Sequence[int], precision: Precision
 ) -> dict[str, Any]:
-    """Write a file for rows of `lengths` tokens; return the entries of its metadata JSON that a benchmark reads."""
+    """Write a file for rows of `lengths` tokens; return the fields of its metadata JSON that a benchmark reads."""
     graph = training_graph(pretrained)
     facts = target.make(pretrained, graph, FileSettings(lengths=tuple(lengths), precision=precision), file)
     model = pretrained.model
@@ -134,9 +133,9 @@ def write_timed(
 
 _LOG = logging.getLogger(__name__)
 
-# Parts of SqueezeBERT's Table 1, as patterns of Linen modules' scopes; the first that matches counts. The table counts
-# attention_output as part of the FFN. BERT-base's projections are 24.3 %, attention 2.70 %, FFN 8.1 + 64.9 = 73.0 %.
-PARTS = {
+# Components of SqueezeBERT's Table 1, as patterns of Linen modules' scopes; the first match counts. The table counts
+# attention_output in the FFN. BERT-base's projections are 24.3 %, attention 2.70 %, FFN 8.1 + 64.9 = 73.0 %.
+COMPONENTS = {
     "embedding": r"/embedding/|/encoder/projection/",
     "projections": r"/layers_\d+/attention/(convolution/)?(query|key|value|gate)/",
     "attention_output": r"/layers_\d+/attention/output/",
@@ -148,35 +147,35 @@ PARTS = {
 ANY_VOCABULARY = 32  # vocabulary size assumed for files without a description
 
 
-def flops_by_part(pretrained: Pretrained, length: int) -> dict[str, int]:
-    """Count the FLOPs of a training graph's matrix products for a row of `length` tokens, by name in PARTS."""
+def flops_by_component(pretrained: Pretrained, length: int) -> dict[str, int]:
+    """Count the FLOPs of a training graph's matrix products for a row of `length` tokens, by name in COMPONENTS."""
     graph = training_graph(pretrained)
-    counts = dict.fromkeys(PARTS, 0)
+    counts = dict.fromkeys(COMPONENTS, 0)
     for scope, count in flops_by_scope(lambda graph, row: graph(**row), graph, row_shapes(graph, length)).items():
-        counts[next(part for part, pattern in PARTS.items() if re.search(pattern, scope))] += count
+        counts[next(name for name, pattern in COMPONENTS.items() if re.search(pattern, scope))] += count
     return counts
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartShares:
-    """Shares (0 to 1) of a model's FLOPs for a row of `length` tokens, by name in PARTS."""
+class ComponentShares:
+    """Shares (0 to 1) of a model's FLOPs for a row of `length` tokens, by name in COMPONENTS."""
 
     model: str
     length: int
     flops: dict[str, float]
 
     def lines(self) -> list[str]:
-        """Return aligned lines of text: a title, the column names, each part's share in percent."""
-        cells = [("part", "FLOPs %"), *((part, f"{100 * share:.1f}") for part, share in self.flops.items())]
+        """Return aligned lines of text: a title, the column names, each component's share in percent."""
+        cells = [("part", "FLOPs %"), *((name, f"{100 * share:.1f}") for name, share in self.flops.items())]
         return [f"{self.model}, {self.length} tokens", *aligned(cells, 1)]
 
 
 def speed(row: dict[str, Any], rows: Sequence[Mapping[str, Any]], base: str) -> float | None:
     """Return how many times as fast as `base` a row is (2.0: twice), or None if `base` lacks the row's setting."""
     setting = row | {"model": base}
-    for one in rows:
-        if all(one[name] == setting[name] for name in ("model", "backend", "threads", "length")):
-            return ratio(one["rounds_ms"], row["rounds_ms"])
+    for other in rows:
+        if all(other[name] == setting[name] for name in ("model", "backend", "threads", "length")):
+            return ratio(other["rounds_ms"], row["rounds_ms"])
     return None
 
 
@@ -215,18 +214,18 @@ class BenchmarkResult:
     rounds: number of rounds, each with a share of every case's runs.
     base: name of the model to which speeds are relative.
     rows: of the JSON that `bertzoo benchmark --json` prints.
-    parts: each model's FLOPs by part; empty unless requested.
+    parts: each model's FLOPs by component; empty unless requested.
     """
 
     runs: int
     rounds: int
     base: str
     rows: list[dict[str, Any]]
-    parts: list[PartShares]
+    parts: list[ComponentShares]
 
     def document(self) -> dict[str, Any]:
         """Return the object that `bertzoo benchmark --json` prints."""
-        profiles = [{"model": one.model, "length": one.length, "flops": one.flops} for one in self.parts]
+        profiles = [{"model": part.model, "length": part.length, "flops": part.flops} for part in self.parts]
         return {
             "runs": self.runs,
             "rounds": self.rounds,
@@ -322,7 +321,7 @@ def benchmark(
     """Time models in turns on this machine's CPU; each stays loaded in a process of its own.
 
     models: configs (random weights), model directories, or files of `bertzoo convert`. overrides: options of
-    the configs. parts: also count each model's operations by part.
+    the configs. parts: also count each model's operations by component.
 
     Raises UserError if a model is named twice or cannot be read, or the settings do not apply to the models. Raises
     BenchmarkFailed if a model does not run.
@@ -344,14 +343,15 @@ def benchmark(
         cases = [case for model in loaded for case in prepare(settings, model, backends[model.name], Path(folder))]
         requests = [(f"{case.model} in {case.backend}", case.request()) for case in cases]
         with start_workers(requests, str(settings.interpreter)) as workers:
-            lengths = [case.resolve_length(one.state["lengths"]) for case, one in zip(cases, workers, strict=True)]
+            states = [worker.state for worker in workers]
+            lengths = [case.resolve_length(state["lengths"]) for case, state in zip(cases, states, strict=True)]
             rounds = take_turns(workers, lengths, settings.runs, settings.rounds)
             measured = [
                 case.row(worker.state, length, seconds, worker.peak())
                 for case, worker, length, seconds in zip(cases, workers, lengths, rounds, strict=True)
             ]
     rows = [row | {"speed": speed(row, measured, base)} for row in measured]
-    shares = [one for model in loaded for one in _parts(settings, model)] if parts else []
+    shares = [part for model in loaded for part in _component_shares(settings, model)] if parts else []
     return BenchmarkResult(runs=settings.runs, rounds=settings.rounds, base=base, rows=rows, parts=shares)
 
 
@@ -381,11 +381,11 @@ def _check_backends(
             "Leave --precision out."
         )
     for name in sorted(written):
-        has = FORMAT_PRECISIONS[name]
-        missing = [precision for precision in settings.precisions or () if precision not in has]
+        supported = FORMAT_PRECISIONS[name]
+        missing = [precision for precision in settings.precisions or () if precision not in supported]
         if missing and len(missing) == len(settings.precisions or ()):
             raise UserError(
-                f"--precision={','.join(missing)}: {name} has only {', '.join(has)}. Add a precision of {name}."
+                f"--precision={','.join(missing)}: {name} has only {', '.join(supported)}. Add a precision of {name}."
             )
         for precision in missing:
             _LOG.info(f"left out: {precision}, which {name} does not have")
@@ -425,18 +425,18 @@ def prepare(
                 continue
             _LOG.info(f"writing {model.name} for {name}, {precision}")
             files = {}
-            for together in [[length] for length in lengths] if name in SINGLE else [lengths]:
+            for batch in [[length] for length in lengths] if name in SINGLE else [lengths]:
                 file = folder / f"{len(list(folder.iterdir()))}{SUFFIXES[name]}"
-                description = write_timed(target, model.pretrained, file, together, precision)  # pyright: ignore[reportArgumentType] (known)
-                files |= dict.fromkeys(together, (file, description))
+                description = write_timed(target, model.pretrained, file, batch, precision)  # pyright: ignore[reportArgumentType] (known)
+                files |= dict.fromkeys(batch, (file, description))
             yield from cases(name, files)
 
 
-def _parts(settings: BenchmarkSettings, model: BenchmarkModel) -> Iterator[PartShares]:
+def _component_shares(settings: BenchmarkSettings, model: BenchmarkModel) -> Iterator[ComponentShares]:
     if model.pretrained is None:
         return
     for length in resolve_lengths(model.pretrained, settings.lengths or ()):
-        counts = flops_by_part(model.pretrained, length)
+        counts = flops_by_component(model.pretrained, length)
         total = sum(counts.values())
-        present = {part: count / total for part, count in counts.items() if count}
-        yield PartShares(model=model.name, length=length, flops=present)
+        present = {name: count / total for name, count in counts.items() if count}
+        yield ComponentShares(model=model.name, length=length, flops=present)

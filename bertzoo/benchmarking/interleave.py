@@ -41,24 +41,24 @@ class Worker:
             text=True,
         )
         try:
-            self.state = self._ask(request._asdict())
+            self.state = self._send(request._asdict())
         except BaseException:
             self.close()
             raise
 
     def run(self, lengths: Sequence[int]) -> list[float]:
         """Run a row of each length; return the seconds of each."""
-        return self._ask({"lengths": list(lengths)})["seconds"]
+        return self._send({"lengths": list(lengths)})["seconds"]
 
     def outputs(self, length: int) -> dict[str, list[float]]:
         """Run a row of this length; return its outputs by name, each flattened."""
-        return self._ask({"outputs": length})["outputs"]
+        return self._send({"outputs": length})["outputs"]
 
     def peak(self) -> int:
         """Return the peak memory so far in bytes, minus the peak of the runtime without a model."""
-        return self._ask({"peak": True})["peak"]
+        return self._send({"peak": True})["peak"]
 
-    def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, message: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             print(json.dumps(message), file=self._process.stdin, flush=True)
@@ -94,8 +94,8 @@ def start_workers(
 
 def order(count: int, index: int) -> list[int]:
     """Return worker numbers in their order in round `index`: an order and its reverse, then both rotated by one."""
-    turned = [(index // 2 + place) % count for place in range(count)]
-    return turned if index % 2 == 0 else turned[::-1]
+    rotated = [(index // 2 + number) % count for number in range(count)]
+    return rotated if index % 2 == 0 else rotated[::-1]
 
 
 def take_turns(
@@ -105,13 +105,13 @@ def take_turns(
 
     lengths: for each worker, the tokens of its row. level: of the log's line after each round.
 
-    In every round a worker first makes one run that is not timed.
+    In every round, each worker first runs once without being timed.
     """
     seconds: list[Rounds] = [[] for _ in workers]
     for index in range(rounds):
         counted = runs * (index + 1) // rounds - runs * index // rounds
-        for place in order(len(workers), index):
-            seconds[place].append(workers[place].run([lengths[place]] * (1 + counted))[1:])
+        for number in order(len(workers), index):
+            seconds[number].append(workers[number].run([lengths[number]] * (1 + counted))[1:])
         _LOG.log(level, f"round {index + 1} of {rounds}")
     return seconds
 

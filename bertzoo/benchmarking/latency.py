@@ -1,6 +1,6 @@
 """Measure latency tables, from which pruning estimates milliseconds per row: time small encoders in LiteRT.
 
-The encoders cover a grid of sizes. Each is timed with 1 and with 3 layers; the difference gives the time of a layer.
+The encoders cover a grid of sizes. Each is timed with 1 and with 3 layers; the difference yields the time of a layer.
 All are classifiers, so the last layer computes the first token only.
 """
 
@@ -62,7 +62,7 @@ def measure_config(
 def grid(model: Model, dimensions: Sequence[str], steps: int) -> dict[str, tuple[int, ...]]:
     """Return the sizes to measure of each dimension, by letter.
 
-    A dimension's sizes range from the smallest that pruning can leave to the model's size.
+    A dimension's sizes range from the smallest size after pruning to the model's size.
     dimensions: letters; empty for all that pruning can cut. steps: number of sizes per dimension.
     Raises UserError if pruning cannot cut a dimension of this model.
     """
@@ -92,19 +92,18 @@ def measure(
     length, threads, precision = _setting(settings)
     shared = common(model, list(sizes))
     model = dataclasses.replace(model, vocab_size=min(VOCABULARY, model.vocab_size))
-    at = points(sizes)
-    encoders = [
-        shallow(model, layers, dict(zip(sizes, point, strict=True))) for point in at for layers in (1, 1 + MORE)
-    ]
+    grid_points = points(sizes)
+    shapes = [dict(zip(sizes, point, strict=True)) for point in grid_points]
+    encoders = [shallow(model, layers, shape) for shape in shapes for layers in (1, 1 + MORE)]
     times, runtime = milliseconds([shallow(model, 1 + MORE, {}), model, *encoders], settings)
-    one, deep = times[2::2], times[3::2]
-    more = [max(0.0, (b - a) / MORE) for a, b in zip(one, deep, strict=True)]
+    single, deep = times[2::2], times[3::2]
+    further = [max(0.0, (b - a) / MORE) for a, b in zip(single, deep, strict=True)]
     table = LatencyTable(
         length=length,
         model=shared,
         sizes=sizes,
-        one=dict(zip(at, one, strict=True)),
-        more=dict(zip(at, more, strict=True)),
+        single=dict(zip(grid_points, single, strict=True)),
+        further=dict(zip(grid_points, further, strict=True)),
     )
     structure = declare(model, NoHead(), tuple(sizes))
     facts = {
@@ -134,21 +133,21 @@ def milliseconds(models: Sequence[Model], settings: BenchmarkSettings) -> tuple[
     The models are timed in small groups, and each group takes turns with the first model. Times come from ratios to the
     first model's time, so a machine that slows down between two groups does not change them.
     """
-    shares, of_first, done, runtime = [1.0], list[float](), 1, ""
+    shares, base_times, count, runtime = [1.0], list[float](), 1, ""
     with tempfile.TemporaryDirectory(prefix="bertzoo.") as folder:
         first = _request(models[0], Path(folder) / "first", settings)
-        while done < len(models):
-            group = models[done : done + TOGETHER]
-            requests = [first, *(_request(one, Path(folder) / str(i), settings) for i, one in enumerate(group))]
-            with start_workers([(f"encoder {done + i}", request) for i, request in enumerate(requests)]) as workers:
+        while count < len(models):
+            group = models[count : count + TOGETHER]
+            requests = [first, *(_request(model, Path(folder) / str(i), settings) for i, model in enumerate(group))]
+            with start_workers([(f"encoder {count + i}", request) for i, request in enumerate(requests)]) as workers:
                 runtime = workers[0].state["version"]
                 lengths = [_setting(settings)[0]] * len(requests)
                 base, *others = take_turns(workers, lengths, settings.runs, settings.rounds, logging.DEBUG)
-            of_first += [second for runs in base for second in runs]
+            base_times += [second for runs in base for second in runs]
             shares += [ratio(rounds, base) for rounds in others]
-            done += len(group)
-            _LOG.info(f"{done} of {len(models)} encoders")
-    unit = 1e3 * statistics.median(of_first)
+            count += len(group)
+            _LOG.info(f"{count} of {len(models)} encoders")
+    unit = 1e3 * statistics.median(base_times)
     return [unit * share for share in shares], runtime
 
 

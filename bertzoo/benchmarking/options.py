@@ -43,10 +43,10 @@ class BenchmarkSettings:
             value = getattr(self, field)
             if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
                 raise UserError(f"{field} = {value!r} is not a list. Pass {[value]!r}.")
-        for field, known in (("backends", BACKEND_NAMES), ("precisions", PRECISIONS)):
+        for field, names in (("backends", BACKEND_NAMES), ("precisions", PRECISIONS)):
             for name in getattr(self, field) or ():
-                if name not in known:
-                    raise UserError(f"{flag_of(type(self), field)}={name} is not known. Use {', '.join(known)}.")
+                if name not in names:
+                    raise UserError(f"{flag_of(type(self), field)}={name} is unknown. Use {', '.join(names)}.")
         if not 1 <= self.rounds <= self.runs:
             raise UserError(
                 f"--rounds={self.rounds} is not between 1 and --runs={self.runs}. Use at least one run per round."

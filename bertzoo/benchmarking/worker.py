@@ -50,7 +50,7 @@ class LoadRequest(NamedTuple):
 
 
 # A generator that imports the runtime, yields its package's name, then loads a model. The memory at the first yield
-# is the runtime's own. Then it yields a function that maps a length to one that runs a random row of this length, and
+# is the runtime's. Then it yields a function that maps a length to one that runs a random row of this length, and
 # the file's row lengths, empty if it takes any length.
 Loader = Iterator[Any]
 
@@ -121,7 +121,7 @@ def executorch(request: LoadRequest) -> Loader:
     executorch.runtime.Runtime.get()
     yield "executorch"
     inputs, outputs, method = open_program(request.path, request.threads)
-    shapes = {name: method.metadata.input_tensor_meta(place).sizes() for place, name in enumerate(inputs)}
+    shapes = {name: method.metadata.input_tensor_meta(index).sizes() for index, name in enumerate(inputs)}
 
     def prepare(length: int) -> Inference:
         row = random_row(shapes, request.vocabulary)

@@ -51,8 +51,8 @@ def main(options: BenchmarkFlags) -> int:
     if options.table is not None:
         check_file(options.table, f"--table={options.table}")
         return _table(options, options.table)
-    for shown in set_options(options, ("dimensions", "steps")):
-        raise UserError(f"{shown} applies only to --table. Add --table=FILE, or leave {shown} out.")
+    for flag in set_options(options, ("dimensions", "steps")):
+        raise UserError(f"{flag} applies only to --table. Add --table=FILE, or leave {flag} out.")
     from bertzoo.api.models import run_benchmark
 
     result = run_benchmark(options)
@@ -70,8 +70,8 @@ def _table(options: BenchmarkFlags, file: Path) -> int:
 
     for field in ("models", "threads", "lengths", "precisions"):
         if len(values := getattr(options, field) or ()) > 1:
-            shown = "MODEL" if field == "models" else flag_of(BenchmarkFlags, field)
-            raise UserError(f"--table needs one value of {shown}, not {','.join(map(str, values))}. Give one value.")
+            name = "MODEL" if field == "models" else flag_of(BenchmarkFlags, field)
+            raise UserError(f"--table needs one value of {name}, not {','.join(map(str, values))}. Give one value.")
     if options.backends not in (None, ("litert",)):
         raise UserError(f"--table measures only in litert, not in {','.join(options.backends)}. Leave --backends out.")
     reject(options, ("parts",), "--table")

@@ -35,7 +35,7 @@ def main(options: ConvertOptions) -> int:
 
 
 def _measurements(description: dict[str, Any]) -> Iterator[str]:
-    """Yield lines with the file's errors, the scores of file and model, and how many nodes XNNPACK runs."""
+    """Yield lines with the file's errors, the scores of file and model, and the number of nodes that XNNPACK runs."""
     from bertzoo.tasks.metrics import is_threshold
 
     for name, signature in description["signatures"].items():
@@ -49,14 +49,14 @@ def _measurements(description: dict[str, Any]) -> Iterator[str]:
             if not is_threshold(name):
                 model = scores["model"][name]
                 yield f"{scores['task']}, {scores['split']}: {name} {points:.2f}, the model's {model:.2f}"
-    if proof := description.get("mediapipe") or description.get("text"):
-        differ, left = (len(proof[key]) for key in ("differences", "prepared_differences"))
-        tokenizer = f"MediaPipe's {proof['task']}" if "task" in proof else "onnxruntime-extensions"
+    if comparison := description.get("mediapipe") or description.get("text"):
+        differ, prepared = (len(comparison[key]) for key in ("differences", "prepared_differences"))
+        tokenizer = f"MediaPipe's {comparison['task']}" if "task" in comparison else "onnxruntime-extensions"
         yield (
-            f"{tokenizer}: {proof['texts']} texts, largest difference {proof['largest_difference']:.2g}. Of "
-            f"{proof['tricky']} texts with unusual characters, {differ} are tokenised differently, and {left} if the "
-            "app prepares them (see the card)."
+            f"{tokenizer}: {comparison['texts']} texts, largest difference {comparison['largest_difference']:.2g}. Of "
+            f"{comparison['tricky']} texts with unusual characters, {differ} are tokenised differently, and {prepared} "
+            "if the app prepares them (see the card)."
         )
     if "delegated" in description:
-        runs, nodes, parts = (description[name] for name in ("delegated", "nodes", "delegates"))
-        yield f"XNNPACK runs {runs} of the graph's {nodes} nodes, in {parts} parts"
+        runs, nodes, partitions = (description[name] for name in ("delegated", "nodes", "delegates"))
+        yield f"XNNPACK runs {runs} of the graph's {nodes} nodes, in {partitions} partitions"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertzoo.api.options import RunnableOptions
-from bertzoo.cli.support import say
+from bertzoo.cli.support import log
 from bertzoo.core.atomic import check_file, replacing
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
@@ -42,7 +42,7 @@ class TextFlags(RunnableOptions):
         "a prompt that the model records, such as query (default: its default prompt)", None, metavar="NAME"
     )
     long: Literal["cut", "average"] = vector_option(
-        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces", "cut"
+        "of a text with more tokens than the model takes: embed the beginning, or average its pieces", "cut"
     )
 
 
@@ -52,7 +52,7 @@ class EmbedFlags(TextFlags):
         "a .npy file for the vectors (default: print them)", None, group="output", metavar="NPY", short="-o"
     )
     precision: Literal["float32", "int8", "binary"] = option(
-        "numbers of a vector: int8 scales each vector to 127, binary keeps the signs as bits", "float32", group="output"
+        "number format: int8 scales each vector to 127, binary keeps the signs as bits", "float32", group="output"
     )
     cosines: bool = option("print the cosine of every two texts instead of vectors", False, group="output")
 
@@ -102,7 +102,7 @@ def main(options: EmbedFlags) -> int:
     keep_programs()
     texts = read_texts(options.text, options.input, options.text_a)
     if not texts:
-        say("there are no texts")
+        log("there are no texts")
         return 0
     if options.cosines and len(texts) > _MOST_COSINES:
         raise UserError(
@@ -110,28 +110,28 @@ def main(options: EmbedFlags) -> int:
             f"{_MOST_COSINES:,} texts, or `bertzoo search`."
         )
     model = open_embedding_model(options.model, options.seed, options.batch_size, options.python)
-    more = embedding_options(options, model)
-    parts, done, longer = [], 0, 0
-    for part, count in model.batches(texts, **more):
-        done, longer = done + len(part), longer + count
-        part = quantised(part, options.precision)
+    arguments = embedding_options(options, model)
+    blocks, finished, longer = [], 0, 0
+    for block, count in model.batches(texts, **arguments):
+        finished, longer = finished + len(block), longer + count
+        block = quantised(block, options.precision)
         if options.output or options.cosines:
-            parts.append(part)
+            blocks.append(block)
         else:
-            for vector in part:
+            for vector in block:
                 print(json.dumps([round(value, 6) for value in vector.tolist()]))
-        if len(texts) > len(part):
-            say(f"{done:,} of {len(texts):,} texts embedded")
+        if len(texts) > len(block):
+            log(f"{finished:,} of {len(texts):,} texts embedded")
     if longer:
         state = "averaged over their pieces" if options.long == "average" else "cut; --long=average embeds them whole"
-        say(f"{longer:,} of {len(texts):,} texts have more than {model.max_length} tokens and were {state}")
+        log(f"{longer:,} of {len(texts):,} texts have more than {model.max_length} tokens and were {state}")
     if options.cosines:
-        unit = unit_vectors(np.concatenate(parts))
+        unit = unit_vectors(np.concatenate(blocks))
         for row in unit @ unit.T:
             print("  ".join(f"{value:6.3f}" for value in row))
     elif options.output:
-        vectors = np.concatenate(parts)
+        vectors = np.concatenate(blocks)
         with replacing(Path(options.output)) as temporary, temporary.open("wb") as file:
             np.save(file, vectors)
-        say(f"Wrote {options.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
+        log(f"Wrote {options.output}: {len(vectors):,} vectors of {vectors.shape[1]} {vectors.dtype} numbers.")
     return 0

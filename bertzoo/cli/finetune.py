@@ -42,24 +42,24 @@ def task_of(options: FinetuneFlags, recipe: "Finetune") -> "TaskKind":
     return task
 
 
-def check_models(options: FinetuneFlags, recipe: "Finetune", seen: set[Any]) -> None:
+def check_models(options: FinetuneFlags, recipe: "Finetune", checked: set[Any]) -> None:
     """Raise UserError if the model or the teacher is missing, or if the model does not fit the task or max_length.
 
-    seen: models and (model, task, max_length) combinations to skip, because earlier calls checked them; this call adds
-    those of `recipe`.
+    checked: models and (model, task, max_length) combinations that earlier calls checked, to skip; this call adds those
+    of `recipe`.
     """
     from bertzoo.finetuning.warm_start import load_starting_model
     from bertzoo.runs import load_model
     from bertzoo.runs.run_dir import RunDirectory
 
     origin = RunDirectory(options.run_dir).model_path("from", options.from_model)[0]
-    for path in {origin, options.teacher} - {None, *seen}:
+    for path in {origin, options.teacher} - {None, *checked}:
         load_model.check_model(path)
-        seen.add(path)
+        checked.add(path)
     key = (origin, recipe.task, recipe.max_length)
-    if key not in seen:
+    if key not in checked:
         load_starting_model(origin, recipe, task_of(options, recipe))
-        seen.add(key)
+        checked.add(key)
 
 
 def main(options: FinetuneFlags) -> int:

@@ -42,7 +42,7 @@ from bertzoo.train.signals import leave_closed_terminal, stop_signals
 # Errors of a wrong path, not of a full disk or a broken machine.
 _PATHS = {errno.EACCES, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT}
 _PATHS |= {errno.ENOTDIR, errno.EPERM}
-_ELSEWHERE = {  # options of other projects, and the last part of the equivalent key here
+_ELSEWHERE = {  # options of other projects, and the last name of the equivalent key here
     "lr": "learning_rate",
     "output_dir": "run_dir",
     "seq_length": "max_length",
@@ -144,7 +144,7 @@ def run(argv: Sequence[str]) -> int:
 def parse(argv: Sequence[str]) -> tuple[ModuleType, Any]:
     """Return the module of a command line's verb, and its options.
 
-    The options are None if the command line asks for help, which is then printed.
+    The options are None if the command line requests help, which argparse then prints.
     Raises UserError.
     """
     if list(argv[:2]) == ["prune", "vocabulary"]:
@@ -159,9 +159,9 @@ def parse(argv: Sequence[str]) -> tuple[ModuleType, Any]:
     verb = importlib.import_module(f"bertzoo.cli.{name}")
     parser = verb_parser(name, verb)
     try:
-        own, overrides = split(argv[1:], parser.flags(), verb)
-        # Options may stand between a verb's arguments; argparse's own way of allowing that loses a "--".
-        args = (parser.parse_args if "--" in own else parser.parse_intermixed_args)(own)
+        arguments, overrides = split(argv[1:], parser.flags(), verb)
+        # Options may stand between a verb's arguments; argparse's method for this loses a "--".
+        args = (parser.parse_args if "--" in arguments else parser.parse_intermixed_args)(arguments)
     except SystemExit:  # argparse has printed its help
         return verb, None
     return verb, read_options(verb.main.__annotations__["options"], args, overrides)
@@ -180,15 +180,15 @@ def verb_parser(name: str, verb: ModuleType) -> Parser:
 
 
 def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[list[str], list[tuple[str, str]]]:
-    """Divide the words after a verb into words for the verb's parser and (key, value) options of the verb's config."""
-    own: list[str] = []
+    """Split the words after a verb into words for the verb's parser and (key, value) options of the verb's config."""
+    arguments: list[str] = []
     overrides: list[tuple[str, str]] = []
     words = iter(argv)
     for word in words:
         if word == "--":
-            return [*own, word, *words], overrides
+            return [*arguments, word, *words], overrides
         if not word.startswith("--") or word[2:].split("=")[0] in flags:
-            own.append(word)
+            arguments.append(word)
             continue
         key, equals, value = word[2:].partition("=")
         if not getattr(verb, "PASSES_ON", False):
@@ -198,13 +198,13 @@ def split(argv: Sequence[str], flags: Sequence[str], verb: ModuleType) -> tuple[
             if value.startswith("--"):
                 raise UserError(f"--{key} has no value. Write --{key}=VALUE.")
         overrides.append((key, value))
-    return own, overrides
+    return arguments, overrides
 
 
 def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) -> None:
     """Raise UserError, naming the nearest options, if `key` is neither dotted nor a top-level key of the config.
 
-    paths: {last part: dotted keys} for the config's keys.
+    paths: {last name: dotted keys} for the config's keys.
     """
     keys = [name for name, dotted in paths.items() if dotted[0] == name]
     if key in keys or ("." in key and keys):
@@ -220,5 +220,5 @@ def check_key(key: str, flags: Sequence[str], paths: Mapping[str, list[str]]) ->
 
 
 def _config_paths(verb: ModuleType) -> dict[str, list[str]]:
-    """Return {last part: dotted keys} for the keys of a verb's config."""
+    """Return {last name: dotted keys} for the keys of a verb's config."""
     return paths_by_name(verb.config()) if hasattr(verb, "config") else {}

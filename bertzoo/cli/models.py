@@ -39,7 +39,7 @@ def main(options: ModelsFlags) -> int:
 
     names = options.names or shipped("pretrain")
     recipes = [loader.load(config_class(name), [name], options.overrides) for name in names]
-    rows = measured(names, recipes)
+    rows = measure_models(names, recipes)
     if options.json:
         for index, row in enumerate(rows):
             print(f"{',' if index else '['}\n{json.dumps(row)}", end="", flush=True)
@@ -56,14 +56,14 @@ def main(options: ModelsFlags) -> int:
     return 0
 
 
-def measured(names: Sequence[str], recipes: Sequence["Recipe"]) -> Iterator[dict[str, Any]]:
+def measure_models(names: Sequence[str], recipes: Sequence["Recipe"]) -> Iterator[dict[str, Any]]:
     """Yield the sizes and FLOPs of each config as a JSON object; many configs share a model, which is traced once."""
     from bertzoo.planning.sizes import measure
 
-    known = {}
+    cache = {}
     for name, recipe in zip(names, recipes, strict=True):
         tables = recipe.model, recipe.objective
-        sizes = known[tables] = known.get(tables) or measure(*tables)
+        sizes = cache[tables] = cache.get(tables) or measure(*tables)
         yield {
             "name": name,
             "params_encoder": sizes.params_encoder,

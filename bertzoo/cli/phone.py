@@ -74,13 +74,13 @@ def main(options: PhoneFlags) -> int:
             f"{name}: largest error {errors['max_error']:.2g} of values up to {errors['largest']:.3g}, "
             f"cosine {errors['cosine']:.6f}, {report['rows']} rows"
         )
-    if exam := report["exam"]:
-        task = f"{exam['task']}, {exam['split']}, {exam['examples']:,} of {exam['of']:,} examples"
-        for name, points in exam["scores"]["phone"].items():
+    if scored := report["exam"]:
+        task = f"{scored['task']}, {scored['split']}, {scored['examples']:,} of {scored['of']:,} examples"
+        for name, points in scored["scores"]["phone"].items():
             if not is_threshold(name):
-                print(f"{task}: {name} {points:.2f}, here {exam['scores']['here'][name]:.2f}")
+                print(f"{task}: {name} {points:.2f}, here {scored['scores']['here'][name]:.2f}")
     if report["wrong"]:
-        print(f"The phone does not compute what the file computes here: {'; '.join(report['wrong'])}.")
+        print(f"The phone's outputs differ from the file's outputs here: {'; '.join(report['wrong'])}.")
     return code
 
 

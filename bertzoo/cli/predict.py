@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertzoo.api.options import PredictOptions, finetuned
-from bertzoo.cli.support import json_field, say
+from bertzoo.cli.support import json_field, log
 from bertzoo.core.atomic import check_file, write_bytes
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
@@ -90,7 +90,7 @@ def _fill(options: PredictFlags, model: "BlankFiller") -> int:
     for record in records:
         print(record["text"])
         for blank in record["blanks"]:
-            print(f"    {', '.join(f'{token} {chance:.0%}' for token, chance in blank.items())}")
+            print(f"    {', '.join(f'{token} {share:.0%}' for token, share in blank.items())}")
     return 0
 
 
@@ -113,7 +113,7 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
 
     model.task_class.unnamed(model)  # raises if the model predicts nothing
     questions = model.kind == "span"
-    _check_apart(options, model)
+    _check_output(options, model)
     if suffix == ".json" and not questions:
         raise UserError(
             f"--output={options.output} is for questions, but {options.path} predicts labels. Use .jsonl or .tsv."
@@ -125,16 +125,16 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     texts = _read_texts(options, model, questions)
     unit = "questions" if questions else "texts"
     if not texts:
-        say(f"there are no {unit}")
+        log(f"there are no {unit}")
         return 0
     warn_unknown(model.tokenizer, texts, f"the {unit}")
     predicted = model.predict(texts, options.batch_size or 0)
     for count, state in predicted.counts:
         if count:
-            say(f"{count:,} of {len(texts):,} {unit} {'is' if count == 1 else 'are'} {state}")
+            log(f"{count:,} of {len(texts):,} {unit} {'is' if count == 1 else 'are'} {state}")
     task = GLUE.get(options.task or model.task_name)
     names = dict(zip(task.labels, task.class_names, strict=True)) if task else {}
-    shown = (_shown(text, record, names) for text, record in zip(texts, predicted.records, strict=True))
+    shown = (_format_line(text, record, names) for text, record in zip(texts, predicted.records, strict=True))
     lines = predictions.FORMATS[suffix](predicted.records) if suffix else shown
     text = "".join(f"{line}\n" for line in lines)
     if options.output:
@@ -144,7 +144,7 @@ def predict(options: PredictFlags, model: "TaskModel", suffix: str) -> int:
     return 0
 
 
-def _check_apart(options: PredictFlags, model: "TaskModel") -> None:
+def _check_output(options: PredictFlags, model: "TaskModel") -> None:
     """Raise UserError if --output would replace an input, or a file in the task's directory."""
     if not options.output:
         return
@@ -186,9 +186,9 @@ def _read_split(options: PredictFlags, split: str, model: "TaskModel") -> Sequen
         raise UserError(
             f"--split={split} of {task.name} has parts {' and '.join((first, *others))}. Use {first}, or another."
         )
-    read = task.read(first, directory)
-    log_skipped({first: read.skipped} if read.skipped else {}, "rows")
-    return read.examples
+    table = task.read(first, directory)
+    log_skipped({first: table.skipped} if table.skipped else {}, "rows")
+    return table.examples
 
 
 def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> Sequence[Any]:
@@ -198,8 +198,8 @@ def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> S
 
     _check_source(options, questions)
     form = readers.InputForm(pair=options.pair or bool(options.text_b) or model.pair, words=model.kind == "tokens")
-    decided = options.split or questions or ((model.task_name or options.task) and not model.pair)
-    if (options.pair and decided) or (form.pair and form.words):
+    has_form = options.split or questions or ((model.task_name or options.task) and not model.pair)
+    if (options.pair and has_form) or (form.pair and form.words):
         raise UserError(
             f"--pair does not apply to {options.path}, whose task takes either single texts or pairs. Leave --pair out."
         )
@@ -207,13 +207,13 @@ def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> S
         return _read_split(options, options.split, model)
     if questions and options.input and options.input.endswith(".json"):
         return squad.read_questions(Path(options.input))
-    own, origin = model.recipe.own, "standard input"
+    files, origin = model.recipe.own, "standard input"
     if options.input:
-        usual = (own.question, own.context) if questions else (own.text_a, own.text_b)
-        columns = [options.text_a or usual[0], *([options.text_b or usual[1]] if form.pair else [])]
+        defaults = (files.question, files.context) if questions else (files.text_a, files.text_b)
+        columns = [options.text_a or defaults[0], *([options.text_b or defaults[1]] if form.pair else [])]
         if not all(columns):
             raise UserError(f"--input={options.input} needs a column of second texts. Name the column with --text_b.")
-        examples, origin = readers.from_table(options.input, columns, form, header=own.header), options.input
+        examples, origin = readers.from_table(options.input, columns, form, header=files.header), options.input
     elif options.texts:
         examples, origin = readers.from_texts(options.texts, form), "the command line"
     else:
@@ -221,7 +221,7 @@ def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> S
     return to_questions(examples, origin) if questions else examples
 
 
-def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
+def _format_line(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
     """Return a prediction and its text as a line. names: class names to show instead of labels."""
     if "tags" in record:
         return " ".join(f"{word}/{tag or '-'}" for word, tag in zip(record["words"], record["tags"], strict=True))
@@ -230,15 +230,15 @@ def _shown(text: Any, record: dict[str, Any], names: dict[str, str]) -> str:
         return f"{' '.join(record['answer'].split()) or '-'}{share}\t{_shortened(' '.join(text.text.split()))}"
     shown = _shortened(" | ".join(filter(None, (text.text_a, text.text_b))))
     if "heads" in record:
-        lines = (f"{name}: {line}" for name, one in record["heads"].items() for line in _found(one, names))
+        lines = (f"{name}: {line}" for name, head in record["heads"].items() for line in _lines(head, names))
     elif "entities" in record:
-        lines = _found(record, names)
+        lines = _lines(record, names)
     else:
-        return f"{_found(record, names)[0]}\t{shown}"
+        return f"{_lines(record, names)[0]}\t{shown}"
     return "\n    ".join(" ".join(line.split()) for line in (shown, *lines))
 
 
-def _found(record: dict[str, Any], names: dict[str, str]) -> list[str]:
+def _lines(record: dict[str, Any], names: dict[str, str]) -> list[str]:
     """Return a prediction as text: a label, a number, or a line for each entity."""
     if "entities" in record:
         return [f"{e['start']}-{e['end']} {e['label']} {e['score']:.0%} {e['text']}" for e in record["entities"]]

@@ -23,7 +23,7 @@ from bertzoo.pruning.layout import PRUNE
 if TYPE_CHECKING:
     from bertzoo.pruning.settings import Prune
 
-CLOSE = 0.01  # if more than this share of a budget is unused, the closing line says why
+CLOSE = 0.01  # if more than this share of a budget is unused, the closing line explains it
 
 config = PRUNE.config
 
@@ -39,23 +39,23 @@ def main(options: PruneFlags) -> int:
         from bertzoo.pruning.run import prune
 
         result = prune(recipe, options.run_dir, options.from_model, execution)
-        left, whole, budget = (
-            format_amount(amount, result.whole) for amount in (result.left, result.whole, result.target)
+        cost, whole, budget = (
+            format_amount(amount, result.whole) for amount in (result.cost, result.whole, result.target)
         )
-        unused = 1 - result.left / result.target
+        unused = 1 - result.cost / result.target
         note = f" and {unused:.1%} below it, because the last elements can only be cut together"
         return (
-            f"finished: {left} of {whole} {recipe.target.unit}, within the budget of {budget}"
+            f"finished: {cost} of {whole} {recipe.target.unit}, within the budget of {budget}"
             f"{note if unused > CLOSE else ''}, in {result.model}; next: bertzoo report {options.run_dir}"
         )
 
     return train_to_end(options, train)
 
 
-def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
+def check_models(options: PruneFlags, recipe: "Prune", checked: set[Any]) -> None:
     """Raise UserError if a sweep's run lacks its unpruned model or its text.
 
-    seen: models and texts that earlier calls have checked; this call adds those of `recipe`.
+    checked: models and texts that earlier calls checked; this call adds those of `recipe`.
     """
     from bertzoo.data import pipeline
     from bertzoo.data.sources import pieces
@@ -64,8 +64,8 @@ def check_models(options: PruneFlags, recipe: "Prune", seen: set[Any]) -> None:
     if options.from_model is None:
         raise UserError("--from is missing. Name the model to prune.")
     data = recipe.data
-    if options.from_model not in seen:
+    if options.from_model not in checked:
         load_model.check_model(options.from_model)
-    if data.sources not in seen and not pipeline.is_corpus(data.source):
+    if data.sources not in checked and not pipeline.is_corpus(data.source):
         pieces.check_sources(data.sources)
-    seen |= {options.from_model, data.sources}
+    checked |= {options.from_model, data.sources}

@@ -1,8 +1,8 @@
 """Cut a model's vocabulary to the tokens of your texts, for a smaller file.
 
 OUT is a model directory with fewer word embeddings and a smaller tokenizer, for every other command. Texts whose tokens
-are all kept are split as before and have the same outputs. Entries of one character stay if the character occurs in the
-texts, so that other words are spelled by characters and pieces.
+are all kept are split as before and have the same outputs. Tokens of one character are kept if the character occurs in
+the texts, so that other words are split into characters and pieces.
 
 examples:
   bertzoo prune vocabulary minilm minilm_small --input=questions.csv --text_a=question
@@ -24,7 +24,7 @@ class PruneVocabularyFlags:
     _: KW_ONLY
     input: str = option("texts in a TSV, CSV, JSONL, Parquet or .txt file", metavar="FILE")
     text_a: str | None = option("the column of the texts (default: text)", None, metavar="COLUMN")
-    size: int = option("most entries to keep; 0: all that occur", 0, group="output", metavar="N", least=0)
+    size: int = option("most tokens to keep; 0: all that occur", 0, group="output", metavar="N", least=0)
 
 
 def main(options: PruneVocabularyFlags) -> int:
@@ -37,6 +37,6 @@ def main(options: PruneVocabularyFlags) -> int:
     with atomic.new_directory(out) as folder:
         pruned = prune_vocabulary(model, texts, options.size)
         load_model.write_model(pruned, folder)
-    entries = f"{pruned.model.vocab_size:,} of {model.model.vocab_size:,} entries"
-    print(f"Wrote {options.out}: {entries}, {pruned.parameter_count:,} of {model.parameter_count:,} parameters.")
+    tokens = f"{pruned.model.vocab_size:,} of {model.model.vocab_size:,} tokens"
+    print(f"Wrote {options.out}: {tokens}, {pruned.parameter_count:,} of {model.parameter_count:,} parameters.")
     return 0

@@ -1,7 +1,7 @@
 """Draw the curves of a run and write a page about it.
 
 Writes loss.png, accuracy.png and report.md into RUN, which may still be training, and prints its held-out metrics. A
-pruning run also gets layers.png, the sizes left in each layer. A fine-tuning run gets scores.png instead of
+pruning run also gets layers.png, the remaining sizes of each layer. A fine-tuning run gets scores.png instead of
 accuracy.png.
 
 examples:

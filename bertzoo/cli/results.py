@@ -11,7 +11,7 @@ examples:
 
 from dataclasses import KW_ONLY, dataclass
 
-from bertzoo.cli.support import json_field, say
+from bertzoo.cli.support import json_field, log
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -31,7 +31,7 @@ def main(options: ResultsFlags) -> int:
     if not finished:
         raise UserError("; ".join(left_out))
     for line in left_out:
-        say(f"left out: {line}")
+        log(f"left out: {line}")
     groups, notes = results.best_runs(finished)
     rows = results.build_rows(groups)
     print((results.as_json if options.json else results.as_markdown)(rows, notes))

@@ -1,7 +1,7 @@
 """Resume a run with the config and the models that its directory records.
 
 RUN is the directory or gs:// URL of a run of pretrain, transfer, prune or finetune that was stopped, killed or
-preempted. A finished run has nothing left to do.
+preempted. A finished run has no steps left.
 
 examples:
   bertzoo resume runs/first
@@ -11,7 +11,7 @@ examples:
 
 from dataclasses import dataclass
 
-from bertzoo.cli.support import say
+from bertzoo.cli.support import log
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -52,5 +52,5 @@ def main(options: ResumeFlags) -> int:
             advice = f"If you trust it, add --{key}={record[key]['path']}."
             words.append(f"--{key}={check_local(record[key]['path'], 'model', options.run, advice)}")
     words += [f"--{key}={value}" for key, value in options.overrides]
-    say(f"bertzoo {' '.join(words)}")
+    log(f"bertzoo {' '.join(words)}")
     return run(words)

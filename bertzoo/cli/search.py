@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from bertzoo.cli.embed import TextFlags, embedding_options, read_texts, vector_option
-from bertzoo.cli.support import json_field, say
+from bertzoo.cli.support import json_field, log
 from bertzoo.core.errors import visible
 from bertzoo.core.options import option, reject
 
@@ -35,7 +35,7 @@ class SearchFlags(TextFlags, SearchAction):
     _: KW_ONLY
     index: Path = option("the index", metavar="DIR")
     long: Literal["cut", "average"] = vector_option(
-        "of a text with more tokens than the model's rows: embed the beginning, or average its pieces", "average"
+        "of a text with more tokens than the model takes: embed the beginning, or average its pieces", "average"
     )
     precision: Literal["float32", "int8", "binary"] | None = vector_option(
         "of the stored vectors; binary finds candidates by bits and orders them by int8 vectors (default: int8)", None
@@ -56,14 +56,14 @@ def main(options: SearchFlags) -> int:
     if index is not None:
         index.check_model(model)
     usual = DOCUMENT if index is None else QUERY
-    how = embedding_options(options, model, *usual)
+    arguments = embedding_options(options, model, *usual)
     texts = read_texts(options.text, options.input, options.text_a)
     if index is None:
-        description = build_index(model, texts, options.index, precision=options.precision or "int8", **how)
-        say(f"Wrote {options.index}: {description['texts']:,} texts, {description['size']} dimensions.")
+        description = build_index(model, texts, options.index, precision=options.precision or "int8", **arguments)
+        log(f"Wrote {options.index}: {description['texts']:,} texts, {description['size']} dimensions.")
         return 0
-    how["size"] = index.size if index.size != model.width else 0
-    for query, hits in zip(texts, index.search(model.embed(texts, **how), options.top or 5), strict=True):
+    arguments["size"] = index.size if index.size != model.width else 0
+    for query, hits in zip(texts, index.search(model.embed(texts, **arguments), options.top or 5), strict=True):
         if options.json:
             line = json.dumps([hit._asdict() for hit in hits], ensure_ascii=False)
             print("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line))

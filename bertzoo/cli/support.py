@@ -77,39 +77,39 @@ class Parser(argparse.ArgumentParser):
 def declare(parser: Parser, cls: type) -> None:
     """Declare the fields of the options class `cls` as a parser's arguments."""
 
-    def place(entry: tuple[dataclasses.Field, Option, Any]) -> tuple[bool, bool]:
-        """Put arguments first, then options of the input: fields of a base class would precede them."""
+    def order(entry: tuple[dataclasses.Field, Option, Any]) -> tuple[bool, bool]:
+        """Sort arguments first, then options of the input: fields of a base class would precede them."""
         field, declared, _ = entry
         named = field.kw_only is True
         return named, named and declared.group != "input"
 
-    for field, declared, tp in sorted(declared_options(cls), key=place):
+    for field, declared, tp in sorted(declared_options(cls), key=order):
         named, required, many = field.kw_only, field.default is dataclasses.MISSING, get_origin(tp) is tuple
         several = declared.repeat or (many and not named)
         name = declared.flag or f"--{field.name}" if named else field.name
-        more: dict[str, Any] = {"help": declared.help}
-        more |= {} if required else {"default": field.default}
+        arguments: dict[str, Any] = {"help": declared.help}
+        arguments |= {} if required else {"default": field.default}
         if named and tp is not bool and "(default: " not in declared.help:
-            more["help"] += " (required)" if required else " (default: %(default)s)"
+            arguments["help"] += " (required)" if required else " (default: %(default)s)"
         if tp is bool:
-            more["action"] = "store_false" if field.default is True else "store_true"
+            arguments["action"] = "store_false" if field.default is True else "store_true"
         elif get_origin(tp) is Literal and not declared.parse:
-            more |= {"choices": get_args(tp), "metavar": declared.metavar}
+            arguments |= {"choices": get_args(tp), "metavar": declared.metavar}
         else:
             inner = get_args(tp)[0] if many and several else tp
             word = name if named else declared.metavar or name
-            more["metavar"] = declared.metavar
+            arguments["metavar"] = declared.metavar
             check = partial(declared.check, word) if declared.check else None
-            more["type"] = check or declared.parse or partial(parse_text, word, inner, least=declared.least)
+            arguments["type"] = check or declared.parse or partial(parse_text, word, inner, least=declared.least)
         if named:
-            more |= {"dest": field.name} | ({"required": True} if required else {})
+            arguments |= {"dest": field.name} | ({"required": True} if required else {})
             if declared.repeat:
                 default: Any = None if required else field.default
-                more |= {"action": "append", "default": None if default is None else list(default)}
+                arguments |= {"action": "append", "default": None if default is None else list(default)}
         elif several or not required:
-            more["nargs"] = ("+" if required else "*") if several else "?"
+            arguments["nargs"] = ("+" if required else "*") if several else "?"
         names = (name, declared.short) if declared.short else (name,)
-        parser.group(declared.group).add_argument(*names, **more)
+        parser.group(declared.group).add_argument(*names, **arguments)
 
 
 def read_options(cls: type[T], args: argparse.Namespace, overrides: Sequence[tuple[str, str]]) -> T:
@@ -119,7 +119,7 @@ def read_options(cls: type[T], args: argparse.Namespace, overrides: Sequence[tup
     return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
-def say(message: str) -> None:
+def log(message: str) -> None:
     """Print a line to standard error; results go to standard output."""
     print(message, file=sys.stderr, flush=True)
 
@@ -130,15 +130,15 @@ def json_field(text: str = "print one JSON document on standard output") -> Any:
 
 
 def tokenising() -> Callable[[int, int], None]:
-    """Return a function of (shards done, characters of text read) that prints a line every 10 s from now on."""
+    """Return a function of (finished shards, characters of text read) that prints a line at most every 10 s."""
     last = time.monotonic()
 
-    def show(pieces: int, size: int) -> None:
+    def show(shards: int, characters: int) -> None:
         nonlocal last
         if time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
-            shards = f"{pieces:,} shard{'' if pieces == 1 else 's'} done"
-            say(f"tokenising: {size / 1e6:,.1f} M characters of text read, {shards}")
+            finished = f"{shards:,} shard{'' if shards == 1 else 's'} done"
+            log(f"tokenising: {characters / 1e6:,.1f} M characters of text read, {finished}")
 
     return show
 
@@ -148,7 +148,7 @@ _process = partial(option, group="several processes")
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessFlags:
-    """Where the processes of a run find each other."""
+    """The processes of a run: the address of process 0, their number and their timeouts."""
 
     coordinator: str | None = _process(
         "the address of process 0 (default: detected)", None, metavar="HOST:PORT", flag="--distributed.coordinator"
@@ -182,8 +182,8 @@ def train_to_end(options: Any, train: Callable[[Any, "Options"], str], late: boo
     recipe = None if late else recipe_of(options)
     cluster = hosts.Cluster(**{field.name: getattr(options, field.name) for field in fields(ProcessFlags)})
     if cluster.detection() and not signals.is_child():
-        which = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
-        return signals.supervise(sys.argv[1:], which)
+        name = "this process" if cluster.process is None else f"process {cluster.process} of {cluster.processes}"
+        return signals.supervise(sys.argv[1:], name)
     hosts.connect(cluster)
     with hosts.host_lost_errors():
         from bertzoo.runs.training import Options
@@ -197,7 +197,7 @@ def train_to_end(options: Any, train: Callable[[Any, "Options"], str], late: boo
         execution = Options(corpus=options.corpus, workers=options.workers, progress=tokenising)
         line = train(recipe, execution)
     if hosts.is_first():
-        say(line)
+        log(line)
     return 0
 
 
@@ -274,9 +274,9 @@ def run_list(
     launcher: Sequence[str] = (),
     chooser: "Chooser | None" = None,
 ) -> int:
-    """Run the jobs that are not finished, or print commands or costs as the flags say; return the exit code.
+    """Run the unfinished jobs or, by the flags, print commands or costs; return the exit code.
 
-    launcher: words that start training on other machines. chooser: chooses the jobs to run, such as `jobs`.
+    launcher: words that start training on other machines. chooser: chooses the jobs to run instead of `jobs`.
     """
     from bertzoo.jobs import progress
 
@@ -312,8 +312,8 @@ def run_list(
         environments = local.device_environments(options.processes, options.cores)
         execution = Execution(environments=environments, launcher=launcher, cores=options.cores, memory=options.memory)
     failed = run_jobs(record, jobs, planned_runs, execution, chooser)
-    say(f"wrote {progress.table_file(record)}")
+    log(f"wrote {progress.table_file(record)}")
     if failed:
         count = record.list.count(len(record.list.jobs) if chooser else len(jobs))
-        say(f"{failed} of {count} failed; run the same command to try them again")
+        log(f"{failed} of {count} failed; run the same command to try them again")
     return 1 if failed else 0

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bertzoo.cli.support import JobFlags, job_option, run_list, say
+from bertzoo.cli.support import JobFlags, job_option, log, run_list
 from bertzoo.core.errors import UserError
 from bertzoo.core.options import option
 
@@ -58,7 +58,7 @@ class SweepFlags(JobFlags):
 
 
 def load(options: SweepFlags) -> "tuple[JobList, Chooser | None]":
-    """Return the points of a sweep, and what chooses among such points, if anything."""
+    """Return the points of a sweep, and the chooser of the points that run, or None."""
     from bertzoo.jobs.search import Budget, Halving, Study
     from bertzoo.jobs.sweep import load_sweep
 
@@ -101,14 +101,14 @@ def main(options: SweepFlags) -> int:
     code = run_list(options, record, points.jobs, chooser=chooser)
     if not options.list and not options.dry_run:
         for job in progress.best_points(record):
-            settings, output = job.title.partition(" ")[2], record.places.output(job)
+            settings, output = job.title.partition(" ")[2], record.paths.output(job)
             print(f"best of {job.task}: {progress.outcome(record, job)} with {settings}, in {output}")
-        say(f"all points: {progress.table_file(record)}")
+        log(f"all points: {progress.table_file(record)}")
         if options.budget_ms is not None:
             from bertzoo.jobs.search import write_front
 
             for path in write_front(record, options.budget_ms):
-                say(f"wrote {path}")
-        then = f"report {record.path}/best/{first.task}" if first.is_training else f"results {record.path}"
-        say(f"next: bertzoo {then}")
+                log(f"wrote {path}")
+        command = f"report {record.path}/best/{first.task}" if first.is_training else f"results {record.path}"
+        log(f"next: bertzoo {command}")
     return code

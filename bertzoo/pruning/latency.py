@@ -55,22 +55,22 @@ class LatencyTable:
 
     model: the config fields that all encoders share (`common`).
     sizes: {letter: measured sizes, ascending}.
-    one: {combination of sizes (`points`): milliseconds of a one-layer encoder}.
-    more: {combination of sizes: milliseconds that each further layer adds}.
+    single: {combination of sizes (`points`): milliseconds of a one-layer encoder}.
+    further: {combination of sizes: milliseconds that each further layer adds}.
     measurement: machine, runtime, threads, precision and further facts.
     """
 
     length: int
     model: Mapping[str, Any]
     sizes: Mapping[str, tuple[int, ...]]
-    one: Mapping[Point, float]
-    more: Mapping[Point, float]
+    single: Mapping[Point, float]
+    further: Mapping[Point, float]
     measurement: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         encoders = [
-            {"sizes": dict(zip(self.sizes, point, strict=True)), "one_ms": self.one[point], "more_ms": self.more[point]}
-            for point in points(self.sizes)
+            {"sizes": dict(zip(self.sizes, at, strict=True)), "one_ms": self.single[at], "more_ms": self.further[at]}
+            for at in points(self.sizes)
         ]
         times = {"length": self.length, "model": self.model, "sizes": self.sizes, "encoders": encoders}
         return {"format": FORMAT, **self.measurement, **times}
@@ -87,9 +87,9 @@ def read_table(path: Path) -> LatencyTable:
         rising = all(axis and axis[0] >= 1 and list(axis) == sorted({*axis}) for axis in sizes.values())
         if not sizes or len(sizes) < len(listed) or not rising:
             raise ValueError(f"its sizes {listed} are not ascending lists for letters among {', '.join(LETTERS)}")
-        at = {tuple(encoder["sizes"][letter] for letter in sizes): encoder for encoder in encoders}
-        one, more = ({point: float(at[point][name]) for point in points(sizes)} for name in ("one_ms", "more_ms"))
-        for point, value in (*one.items(), *more.items()):
+        rows = {tuple(encoder["sizes"][letter] for letter in sizes): encoder for encoder in encoders}
+        single, further = ({at: float(rows[at][name]) for at in points(sizes)} for name in ("one_ms", "more_ms"))
+        for point, value in (*single.items(), *further.items()):
             if not math.isfinite(value):
                 raise ValueError(f"the time of sizes {point} is {value}, not a finite number")
     except OSError as error:
@@ -102,7 +102,7 @@ def read_table(path: Path) -> LatencyTable:
             f"{path} is not a complete table of latencies ({why}). Measure the table again with `bertzoo benchmark "
             "CONFIG --table=FILE`."
         ) from error
-    return LatencyTable(length=length, model=model, sizes=sizes, one=one, more=more, measurement=document)
+    return LatencyTable(length=length, model=model, sizes=sizes, single=single, further=further, measurement=document)
 
 
 def common(model: Model, letters: Sequence[str]) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
             raise UserError(
                 f"{name} was measured on a model with {key} = {there}, but the run's model has {here}. {ADVICE}."
             )
-    one = _terms(table, table.one, _together(table.sizes))
-    more = _terms(table, table.more, _together(table.sizes, of_layers_only=True))
+    last_terms = _terms(table, table.single, _together(table.sizes))
+    layer_terms = _terms(table, table.further, _together(table.sizes, of_layers_only=True))
 
     def cost(sizes: Sizes) -> float:
         *others, last = layers = layer_sizes(resized(structure.model, sizes))
@@ -167,13 +167,13 @@ def latency(structure: Structure, table: LatencyTable, name: str) -> Cost:
                     f"{name} covers the {LETTERS[letter]} from {measured[0]} to {measured[-1]}, not {layer[letter]}. "
                     f"{ADVICE}."
                 )
-        return sum(term(last) for term in one) + sum(term(layer) for layer in others for term in more)
+        return sum(term(last) for term in last_terms) + sum(term(layer) for layer in others for term in layer_terms)
 
     return cost
 
 
 class _Term(NamedTuple):
-    """A function of the sizes of `letters`, given by its values on a grid of sizes (`axes`)."""
+    """A function of the sizes of `letters`: its `values` on a grid of sizes (`axes`)."""
 
     letters: tuple[str, ...]
     axes: tuple[tuple[int, ...], ...]
@@ -181,42 +181,42 @@ class _Term(NamedTuple):
 
     def __call__(self, sizes: Sizes) -> float:
         """Return the value at `sizes`, interpolated linearly in each size."""
-        left = self.values
+        values = self.values
         for letter, axis in zip(self.letters, self.axes, strict=True):
-            place = int(np.searchsorted(axis, sizes[letter]))
-            if axis[place] == sizes[letter]:
-                left = left[place]
+            index = int(np.searchsorted(axis, sizes[letter]))
+            if axis[index] == sizes[letter]:
+                values = values[index]
             else:
-                share = (sizes[letter] - axis[place - 1]) / (axis[place] - axis[place - 1])
-                left = (1 - share) * left[place - 1] + share * left[place]
-        return float(left)
+                share = (sizes[letter] - axis[index - 1]) / (axis[index] - axis[index - 1])
+                values = (1 - share) * values[index - 1] + share * values[index]
+        return float(values)
 
 
 def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence[tuple[str, ...]]) -> list[_Term]:
-    """Split `times` (`one` or `more`) into a function of sizes per group of letters; an encoder's time is their sum.
+    """Split `times` (`single` or `further`) into functions of sizes, one per group of letters; their sum is the time.
 
     The first group's function is the measured time. A later group's function is the time that the letters new in this
     group add: the measured time minus the time with these letters at their smallest sizes. Letters outside the group
     are always at their smallest sizes.
     """
-    least, seen, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
+    least, known, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:
         axes = tuple(table.sizes[letter] for letter in letters)
         chosen = [least | dict(zip(letters, sizes, strict=True)) for sizes in itertools.product(*axes)]
         values = np.array([times[tuple(sizes.values())] for sizes in chosen]).reshape([len(axis) for axis in axes])
         if terms:
-            values = values - values[tuple(slice(None) if letter in seen else slice(1) for letter in letters)]
+            values = values - values[tuple(slice(None) if letter in known else slice(1) for letter in letters)]
         for axis in range(len(axes)):  # a larger size that measured faster is noise
             values = np.maximum.accumulate(values, axis)
-        seen |= set(letters)
+        known |= set(letters)
         terms.append(_Term(letters, axes, values))
     return terms
 
 
 def _together(sizes: Mapping[str, Any], of_layers_only: bool = False) -> list[tuple[str, ...]]:
-    """Return the groups of letters in `sizes` that a table varies together; no group is a part of another.
+    """Return the groups of letters in `sizes` that a table varies together; no group is a subset of another.
 
-    of_layers_only: without "e", the embedding's.
+    of_layers_only: without "e", the embedding's letter.
     """
     letters = [letter for letter in sizes if letter != "e" or not of_layers_only]
     groups = dict.fromkeys(tuple(letter for letter in group if letter in letters) for group in _TOGETHER)

@@ -87,7 +87,7 @@ class PruneDirectory(RunDirectory):
 class PruneResult(NamedTuple):
     """The costs of the pruned and the unpruned model, and the budget, in its unit; the pruned model's directory."""
 
-    left: float
+    cost: float
     whole: float
     target: float
     model: Path

@@ -197,7 +197,7 @@ def test_wrong_types_in_a_latency_table(key: str, value: Any, tmp_path: Path) ->
     encoder = {"sizes": {"h": 1}, "one_ms": 1.0, "more_ms": 1}
     table = {"format": latency.FORMAT, "length": 8, "model": {}, "sizes": {"h": [1]}, "encoders": [encoder]}
     (tmp_path / "table.json").write_text(json.dumps(table))
-    assert latency.read_table(tmp_path / "table.json").one == {(1,): 1.0}
+    assert latency.read_table(tmp_path / "table.json").single == {(1,): 1.0}
     (tmp_path / "table.json").write_text(json.dumps(table | {key: value}))
     with pytest.raises(UserError, match=mentioning(tmp_path / "table.json", key)):
         latency.read_table(tmp_path / "table.json")

@@ -120,7 +120,7 @@ def test_a_table_estimates_the_milliseconds(search: place.Place) -> None:
     """Two sizes were measured: one layer takes 1 and 5 ms, a further one 0.5 and 2.5; 16 and 32 units are between."""
     model = config.load(Pretrain, ["base.toml"]).model
     one, more = {(4,): 1.0, (44,): 5.0}, {(4,): 0.5, (44,): 2.5}
-    latencies = LatencyTable(length=32, model=common(model, ["f"]), sizes={"f": (4, 44)}, one=one, more=more)
+    latencies = LatencyTable(length=32, model=common(model, ["f"]), sizes={"f": (4, 44)}, single=one, further=more)
     Path("table.json").write_text(json.dumps(latencies.document()))
     Path("sweep.toml").write_text(place.SEARCH.replace("48, 64, 96]", "44]\nmodel.layers = [1, 2]"))
     search.sweep("--budget_ms=4", "--table=table.json")

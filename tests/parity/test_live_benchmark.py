@@ -14,7 +14,7 @@ needs("litert_converter", "ai_edge_litert", "litert_quantizer", "torch", "onnx",
 from zoo import CASES, pretrained
 
 from bertzoo.benchmarking import benchmark, interleave
-from bertzoo.benchmarking.benchmark import PARTS, write_timed
+from bertzoo.benchmarking.benchmark import COMPONENTS, write_timed
 from bertzoo.benchmarking.worker import LoadRequest, random_row
 from bertzoo.cli.main import main
 from bertzoo.export.formats import targets
@@ -123,4 +123,4 @@ def test_the_operations_of_parts(model: Path, file: Path, capsys):
     """A model has operations by part; a file has no graph."""
     (profile,) = measured(capsys, model, file, "--lengths=8", "--backends=litert", "--profile")["profiles"]
     assert (profile["model"], profile["length"]) == (str(model), 8)
-    assert set(profile["flops"]) == set(PARTS) and sum(profile["flops"].values()) == pytest.approx(1)
+    assert set(profile["flops"]) == set(COMPONENTS) and sum(profile["flops"].values()) == pytest.approx(1)

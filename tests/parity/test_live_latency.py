@@ -32,9 +32,9 @@ def test_a_model_is_measured_and_pruned_by_its_table(tmp_path: Path, capsys: pyt
     assert mentions(said.out, *(f"{document['whole'][key]:.3f} ms" for key in ("measured_ms", "table_ms")))
     assert (document["length"], document["threads"], document["precision"]) == (16, 1, "fp32")
     assert document["machine"] and document["runtime"].startswith("litert ")
-    assert document["whole"]["measured_ms"] > 0 and len(table.one) == len(points(table.sizes)) == 14
+    assert document["whole"]["measured_ms"] > 0 and len(table.single) == len(points(table.sizes)) == 14
     assert mentions(said.err, f"{2 + 2 * 14} of {2 + 2 * 14}")
-    assert all(time > 0 for time in table.one.values()) and table.model["kind"] == "schubert"
+    assert all(time > 0 for time in table.single.values()) and table.model["kind"] == "schubert"
 
     found = load_model.read_model(unpruned)
     assert found.model.layers == MODEL["layers"]

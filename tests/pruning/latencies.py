@@ -23,4 +23,4 @@ def planted(model, letters=(), steps=3, noise=lambda: 1.0):
     own = layer_sizes(model)[0]
     one = {point: noise() * only_time(own | each) for point, each in at.items()}
     more = {point: noise() * layer_time(own | each) for point, each in at.items()}
-    return LatencyTable(length=128, model=common(model, list(sizes)), sizes=sizes, one=one, more=more)
+    return LatencyTable(length=128, model=common(model, list(sizes)), sizes=sizes, single=one, further=more)

@@ -148,7 +148,7 @@ def test_the_table_holds_the_measured_times(logged, case, letters, monkeypatch):
     assert table.measurement["whole"] == {"measured_ms": pytest.approx(whole), "table_ms": whole}
     measured = {"runtime": "litert 9", "threads": 2, "precision": "fp32"}
     assert measured.items() <= table.measurement.items() and table.measurement["machine"]
-    count = 2 + 2 * len(table.one)
+    count = 2 + 2 * len(table.single)
     assert logged[-1] == f"{count} of {count} encoders"
 
 
