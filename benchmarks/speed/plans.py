@@ -195,7 +195,7 @@ def memory_rows(counts: Counts, name: str, parts: Sequence[tuple[str, int]], sli
             "slice": slice_,
             "stage": str(number if len(parts) > 1 else stage.index),
             "rows": stage.rows,
-            "memory, MiB": "not compiled" if stage.compiled is None else f"{stage.compiled.wanted / (1 << 20):,.0f}",
+            "memory, MiB": "not compiled" if stage.compiled is None else f"{stage.compiled.required / (1 << 20):,.0f}",
             "fits": fits if stage.compiled else f"{fits}, by the bound",
             "least time of a step, ms (bound)": f"{digits(stage.roofline.seconds * 1e3)} ({stage.roofline.bound})",
             "steps/s": span(digits, 1 / stage.step_seconds[1], 1 / stage.step_seconds[0]),

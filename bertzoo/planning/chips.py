@@ -5,7 +5,7 @@ https://docs.cloud.google.com/tpu/docs/. Devices of a chip and the matrix unit a
 https://docs.jax.dev/en/latest/pallas/tpu/hardware.html. Memory is what libtpu 0.0.42.1 reports as available when a
 program does not fit, a little less than the pages' 32, 32, 16, 95, 32 and 192 GB. Interconnect bandwidth is the sum of
 all links in one direction. The pages of v4, v5e and v5p print this sum: 2,400, 1,600 and 4,800 Gb/s. For v6e and
-TPU7x, it is half of the pages' "bidirectional" figure. v3 has 4 links of 656 Gb/s (Jouppi et al. 2020, "A
+TPU7x, it is half of the pages' "bidirectional" value. v3 has 4 links of 656 Gb/s (Jouppi et al. 2020, "A
 Domain-Specific Supercomputer for Training Deep Neural Networks"). Slices are from the pages and the list of
 https://github.com/AI-Hypercomputer/xpk. The bandwidth between slices is that of a pod's data-centre network over its
 chips: 6.4 and 25.6 Tb/s over 256 chips of v5e and v6e; the other pages print none.
@@ -20,18 +20,18 @@ from bertzoo.core.errors import ConfigError
 from bertzoo.train.progress import peak_flops
 
 GIB = 1 << 30
-CUBE = 4  # edge in chips: larger 3D slices are made of cubes of 4x4x4
+CUBE = 4  # edge in chips: larger 3D slices consist of cubes of 4x4x4
 
 
 @dataclass(frozen=True)
 class Chip:
-    """A kind of TPU; figures are for a whole chip.
+    """A kind of TPU; values are for a whole chip.
 
     kind: JAX's name of a device.
     devices: number of JAX devices per chip (its cores, or 1 if both cores act as one).
     hbm: GiB of memory that programs may use, summed over the chip's devices.
     hbm_bandwidth, ici_bandwidth: bytes per second of the memory and of the interconnect.
-    dcn_bandwidth: bytes per second of the network between slices; infinite if it is not known.
+    dcn_bandwidth: bytes per second of the network between slices; infinite if unknown.
     mxu: rows of the matrix unit, which is square.
     largest: chips in the largest slice.
     slices: shapes of all slices; if slices are 3D, only of those smaller than 4x4x4.
@@ -114,14 +114,14 @@ def parse_topology(text: str) -> Topology:
     slices, for any other text.
     """
     if several := re.fullmatch(r"([1-9]\d{0,3})x((?:v|tpu).*)", text):
-        one = parse_topology(several[2])
-        if math.isinf(one.chip.dcn_bandwidth):
-            known = ", ".join(chip.name for chip in _CHIPS if math.isfinite(chip.dcn_bandwidth))
+        single = parse_topology(several[2])
+        if math.isinf(single.chip.dcn_bandwidth):
+            names = ", ".join(chip.name for chip in _CHIPS if math.isfinite(chip.dcn_bandwidth))
             raise ConfigError(
-                f"--topology={text}: bertzoo knows the bandwidth between slices of {known} only. Plan one slice of "
-                f"{one.chip.name}, as in --topology={one.name}."
+                f"--topology={text}: bertzoo knows the bandwidth between slices of {names} only. Plan one slice of "
+                f"{single.chip.name}, as in --topology={single.name}."
             )
-        return replace(one, slices=int(several[1]))
+        return replace(single, slices=int(several[1]))
     accelerator = re.fullmatch(r"((?:v|tpu)\w+)-(\d{1,5})", text)
     kind, _, shape = text.partition(":") if accelerator is None else (accelerator[1].replace("litepod", "e"), "", "")
     if (chip := CHIPS.get(kind)) is None:
@@ -133,9 +133,9 @@ def parse_topology(text: str) -> Topology:
     if accelerator is not None:
         return Topology(chip=chip, shape=_accelerator_shape(chip, text, int(accelerator[2])))
     sizes = tuple(map(int, shape.split("x"))) if re.fullmatch(r"\d{1,4}(x\d{1,4})*", shape) else ()
-    made_of_cubes = _is_3d(chip) and len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
+    in_cubes = _is_3d(chip) and len(sizes) == 3 and all(size and size % CUBE == 0 for size in sizes)
     rising = sorted(sizes) == list(sizes) and math.prod(sizes) <= chip.largest
-    if shape not in chip.slices and not (made_of_cubes and rising):
+    if shape not in chip.slices and not (in_cubes and rising):
         raise ConfigError(
             f"--topology={text} is no slice of {kind}. Use --topology={kind}:SHAPE with one of {describe_slices(chip)}."
         )

@@ -1,4 +1,4 @@
-"""Compile a run's training steps for a TPU slice, on a machine without TPUs, to get the compiler's figures.
+"""Compile a run's training steps for a TPU slice, on a machine without TPUs, and read the compiler's measurements.
 
 The compiler, libtpu, runs in a child process, so that its environment variables and its lock do not affect the caller.
 `python -m bertzoo.planning.compiled CONFIG SLICE FOLDER` prints progress and results as JSON objects, one per line.
@@ -47,7 +47,7 @@ ENVIRONMENT = {
     "TPU_MIN_LOG_LEVEL": "3",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
-_REVISION = "3"  # part of the keys of stored results; raise it when the same program gets other figures or fields
+_REVISION = "3"  # in the keys of stored results; raise it if the same program gets other measurements or fields
 # Bytes that a device sends in the best algorithm on a ring of n devices, per byte of the operation's result.
 _SENT = {
     "all-reduce": lambda n: 2 * (n - 1) / n,
@@ -61,7 +61,7 @@ ELEMENT_BYTES |= {"f64": 8, "s64": 8, "u64": 8}
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(_SENT)})(-start)?\(")
-# Between slices, libtpu hands an array to its runtime, which sums it with those of the devices in the same place.
+# Between slices, libtpu hands an array to its runtime, which sums it over the devices of the same index.
 _BETWEEN_SLICES = re.compile(r'= \((.*?), u32\[\], .* send\(.*_megascale_target="\{(\S+?)\}.*_transfer_type="(\w+)"')
 BETWEEN_SLICES = " between slices"
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
@@ -91,7 +91,7 @@ class Collective:
 def find_collectives(text: str, devices: int) -> list[Collective]:
     """Return a compiled program's collectives, each once per iteration of a loop, the largest traffic first."""
     bodies = computations(text)
-    runs, seen = count_runs(text, bodies), set()
+    runs, counted = count_runs(text, bodies), set()
     totals = defaultdict(lambda: [0, 0, 0.0])
     for name, lines in bodies.items():
         for line in lines:
@@ -104,20 +104,20 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
             else:
                 (shape, kind, start), group = match.groups(), _group_size(line, devices)
             label = kind + BETWEEN_SLICES * bool(between)
-            # An asynchronous collective is printed once for each part of the work that overlaps it, on one channel.
+            # An asynchronous collective is printed once for each operation that overlaps it, on one channel.
             channel = re.search(r"channel_id=(\d+)", line)
-            if channel and (label, channel[1]) in seen:
+            if channel and (label, channel[1]) in counted:
                 continue
-            seen.update([(label, channel[1])] if channel else ())
+            counted.update([(label, channel[1])] if channel else ())
             size = _result_bytes(shape, kind, bool(start))
             total = totals[label, group]
-            for place, value in enumerate((1, size, size * _SENT[kind](group))):
-                total[place] += value * runs.get(name, 1)
+            for index, value in enumerate((1, size, size * _SENT[kind](group))):
+                total[index] += value * runs.get(name, 1)
     collectives = [
         Collective(kind=kind, group=group, count=int(count), size=int(size), sent=round(sent))
         for (kind, group), (count, size, sent) in totals.items()
     ]
-    return sorted(collectives, key=lambda one: (-one.sent, one.kind, one.group))
+    return sorted(collectives, key=lambda total: (-total.sent, total.kind, total.group))
 
 
 def computations(text: str) -> dict[str, list[str]]:
@@ -166,8 +166,8 @@ def _result_bytes(shape: str, kind: str, start: bool) -> int:
 def _group_size(line: str, devices: int) -> int:
     if match := re.search(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}", line):
         sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", match[1])}
-        parts = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", match[2])
-        return math.prod(int(part) if part else sizes[name] for name, part in parts)
+        axes = re.findall(r"'([^']+)'(?::\(\d+\)(\d+))?", match[2])
+        return math.prod(int(size) if size else sizes[name] for name, size in axes)
     if match := re.search(r"replica_groups=\[(\d+),(\d+)\]", line):
         return int(match[2])
     if match := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
@@ -177,7 +177,7 @@ def _group_size(line: str, devices: int) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompiledStep:
-    """The compiler's figures for one stage's training step; sizes are bytes on one device.
+    """The compiler's measurements of one stage's training step; sizes are bytes on one device.
 
     seconds: compile time.
     needed: size of a step that does not fit, else None. If it is set, the other sizes are None.
@@ -209,7 +209,7 @@ class CompiledStep:
         return self.arguments + self.temporaries + self.code
 
     @property
-    def wanted(self) -> int:
+    def required(self) -> int:
         """Bytes of memory that the step takes, or would take if it does not fit."""
         return self.total or self.needed or 0
 
@@ -225,7 +225,7 @@ def result_folder(folder: Path | str | None = None) -> Path:
 
 
 def result_key(program: str, *versions: str) -> str:
-    """Return the SHA-256 of a lowered program and of the versions of jax, libtpu, the slice and the figures."""
+    """Return the SHA-256 of a lowered program and of the versions of jax, libtpu, the slice and the results."""
     return hashlib.sha256("\0".join((*versions, program)).encode()).hexdigest()
 
 
@@ -282,7 +282,7 @@ def compile_stages(recipe: Recipe, topology: chips.Topology, folder: Path) -> di
 def needed_bytes(message: str) -> int | None:
     """Return the bytes that a program needs if `message` is the compiler's out-of-memory error, else None.
 
-    The patterns match libtpu 0.0.42 and 0.0.51, with and without the table of the program's parts.
+    The patterns match libtpu 0.0.42 and 0.0.51, with and without the table of the program's components.
     """
     for pattern in (
         r"Total hbm usage >= ([\d.]+)([KMGT]?)",
@@ -310,7 +310,7 @@ def compile_step(lowered: Any, device_count: int) -> CompiledStep:
 
 
 def measure(program: Any, device_count: int, seconds: float) -> CompiledStep:
-    """Return what the compiler counted of a program that took `seconds` to compile."""
+    """Return the compiler's measurements of a program that took `seconds` to compile."""
     import jax
 
     memory, collectives, accessed = program.memory_analysis(), None, None
@@ -320,7 +320,7 @@ def measure(program: Any, device_count: int, seconds: float) -> CompiledStep:
         accessed = int(program.cost_analysis()["bytes accessed"])
     return CompiledStep(
         seconds=seconds,
-        # Outputs that replace donated inputs take no memory of their own.
+        # Outputs that replace donated inputs take no more memory.
         arguments=memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         code=memory.generated_code_size_in_bytes,

@@ -1,6 +1,6 @@
 """Plan a run on a TPU slice: memory (exact for the state, an upper bound for activations), operations, time and cost.
 
-The training step is built for devices that this machine lacks. If the TPU compiler is installed, its figures
+The training step is built for devices that this machine lacks. If the TPU compiler is installed, its results
 (planning/compiled.py) replace the bound and the estimated traffic between devices. A plan is printed as text or JSON.
 """
 
@@ -72,7 +72,7 @@ def padded_flops(jaxpr: core.Jaxpr, width: int) -> tuple[int, int]:
 def _product_sizes(equation: core.JaxprEqn) -> tuple[int, int, int, int]:
     """Return (number of products or groups, m, k, n) of the products (m,k)·(k,n); a convolution's m are patches."""
     numbers = equation.params["dimension_numbers"]
-    left, right, result = (one.aval.shape for one in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
+    left, right, result = (value.aval.shape for value in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
     if equation.primitive.name == "dot_general":
         (contracted, _), (batch, _) = numbers
         times, k = (math.prod(left[axis] for axis in axes) for axes in (batch, contracted))
@@ -115,7 +115,7 @@ class Roofline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepCounts:
-    """What a step computes, holds and sends, whatever the chip and its speed. Bytes are per device.
+    """Operations, memory and traffic of a step, independent of the chip's speed. Bytes are per device.
 
     rows, model_flops, computed_flops: as in StagePlan.
     padded_flops: operations with products padded to the matrix unit, by the unit's width.
@@ -170,7 +170,7 @@ class RunPlan:
     model_flops: operations of the whole run.
     chip_hours: (at best, at worst).
     dollars: (at best, at worst), or None without a price.
-    not_compiled: why there are no compiler figures, or None.
+    not_compiled: the reason for missing compiler results, or None.
     note: the assumptions of a plan from `join_plans`; "" in any other plan.
     """
 
@@ -193,8 +193,8 @@ class RunPlan:
 
 def build_on_slice(recipe: Recipe, topology: Topology) -> Experiment:
     """Build the run on all devices; raises ConfigError if they do not fit the mesh, a batch or a parameter."""
-    each = topology.devices // topology.slices
-    devices = [AbsentDevice(index, slice_index=index // each) for index in range(topology.devices)]
+    per_slice = topology.devices // topology.slices
+    devices = [AbsentDevice(index, slice_index=index // per_slice) for index in range(topology.devices)]
     return build_experiment(recipe, sharding.make_mesh(recipe.mesh, devices))
 
 
@@ -240,7 +240,7 @@ def make_plan(
     price: float | None = None,
     not_compiled: str | None = None,
 ) -> RunPlan:
-    """Plan a run from the compiler's figures by stage, if any; raises ConfigError if it does not fit the slice."""
+    """Plan a run from the compiler's results by stage, if any; raises ConfigError if it does not fit the slice."""
     built = build_on_slice(recipe, topology)
     stages = tuple(
         plan_stage(recipe, built, index, topology, (compiled_steps or {}).get(index))
@@ -253,7 +253,7 @@ def make_plan(
         chips=topology.chips,
         devices=topology.devices,
         mesh=dict(built.mesh.shape),
-        fallbacks=[words for leaf in placements for words in leaf.taken],
+        fallbacks=[note for leaf in placements for note in leaf.taken],
         stages=stages,
         checkpoint_bytes=max(bytes_of(built.state(stage.index), whole=True) for stage in stages),
         model_flops=sum_over_run(recipe, stages, lambda stage: stage.model_flops),
@@ -266,7 +266,7 @@ def make_plan(
 def sum_over_run(recipe: Recipe, stages: Sequence[StagePlan], value: Callable[[StagePlan], float]) -> float:
     """Sum a value per step over all steps of a run, interpolated linearly for stages that are not planned."""
     values = np.interp(range(len(recipe.stages)), [stage.index for stage in stages], [value(stage) for stage in stages])
-    return float(sum(stage.steps * one for stage, one in zip(recipe.stages, values, strict=True)))
+    return float(sum(stage.steps * x for stage, x in zip(recipe.stages, values, strict=True)))
 
 
 def chip_hours(recipe: Recipe, stages: Sequence[StagePlan], topology: Topology) -> tuple[float, float]:
@@ -276,28 +276,28 @@ def chip_hours(recipe: Recipe, stages: Sequence[StagePlan], topology: Topology) 
 
 
 def join_plans(plans: Mapping[str, RunPlan], times: int, note: str) -> RunPlan:
-    """Return the plan of a run that goes through all `plans` in order, `times` times.
+    """Return the plan of a run that repeats all `plans` in order, `times` times.
 
     plans: {name for the plan's stages: plan}; all plans are for the same slice. note: as in RunPlan. The result
     lists every stage once, numbered from 0, with its steps in all repetitions.
     """
-    parts = list(plans.values())
-    stages = [(name, stage) for name, part in plans.items() for stage in part.stages]
+    runs = list(plans.values())
+    stages = [(name, stage) for name, run in plans.items() for stage in run.stages]
 
     def total(pairs: Iterable[tuple[float, float] | None]) -> tuple[float, float]:
         low, high = zip(*(pair or (0.0, 0.0) for pair in pairs), strict=True)
         return times * sum(low), times * sum(high)
 
     return dataclasses.replace(
-        parts[0],
+        runs[0],
         stages=tuple(
             dataclasses.replace(stage, index=index, name=name, steps=times * stage.steps)
             for index, (name, stage) in enumerate(stages)
         ),
-        checkpoint_bytes=max(part.checkpoint_bytes for part in parts),
-        model_flops=times * sum(part.model_flops for part in parts),
-        chip_hours=total(part.chip_hours for part in parts),
-        dollars=parts[0].dollars and total(part.dollars for part in parts),
+        checkpoint_bytes=max(run.checkpoint_bytes for run in runs),
+        model_flops=times * sum(run.model_flops for run in runs),
+        chip_hours=total(run.chip_hours for run in runs),
+        dollars=runs[0].dollars and total(run.dollars for run in runs),
         note=note,
     )
 
@@ -316,7 +316,7 @@ def count_step(recipe: Recipe, built: Experiment, index: int, widths: Iterable[i
     """Count the step of stage `index`, built on a slice; widths: of the matrix units to pad for."""
     stage, shards = built.stages[index], sharding.row_shards(built.mesh)
     rows = stage.batch_size // stage.microbatches // shards
-    with traced_for(Platform("tpu")):  # whatever this machine has
+    with traced_for(Platform("tpu")):  # on any machine
         gradients = built.trace_gradients(index, rows)
     # How often a step runs the traced gradients; the mesh's `tensor` axis splits each run over its devices.
     copies = stage.microbatches * shards
@@ -342,16 +342,16 @@ def time_step(
         fits = compiled_step.fits
     else:
         fits = True if memory.ample <= chip.capacity else False if memory.exact > chip.capacity else None
-    held = memory.exact - memory.gradients if compiled_step is None else compiled_step.wanted
+    resident = memory.exact - memory.gradients if compiled_step is None else compiled_step.required
     sent, between = counts.sent, counts.between
     if compiled_step is not None and compiled_step.collectives is not None:
-        kinds = [(one.kind.endswith(BETWEEN_SLICES), one.sent) for one in compiled_step.collectives]
+        kinds = [(total.kind.endswith(BETWEEN_SLICES), total.sent) for total in compiled_step.collectives]
         between = sum(size for across, size in kinds if across)
         sent = sum(size for _, size in kinds) - between
     padded = counts.padded_flops[chip.mxu]
     roofline = Roofline(
         compute=padded / topology.devices * chip.devices / chip.flops,
-        memory=(held + memory.parameters + memory.optimizer) * chip.devices / chip.hbm_bandwidth,
+        memory=(resident + memory.parameters + memory.optimizer) * chip.devices / chip.hbm_bandwidth,
         interconnect=chip.devices * (sent / chip.ici_bandwidth + between / chip.dcn_bandwidth),
     )
     slow, fast = (counts.model_flops / (topology.chips * chip.flops * share) for share in UTILISATION)
@@ -377,8 +377,7 @@ def time_step(
 def _derived_traffic(recipe: Recipe, built: Experiment, index: int, slices: int = 1) -> tuple[int, int]:
     """Return the bytes that a device sends in a step for gradients and for parameters that `fsdp` splits.
 
-    Returns (bytes inside a slice, bytes between slices). Each device sums its part of a slice's gradients with the same
-    parts of the other slices.
+    Returns (bytes inside a slice, bytes between slices). Each device sums its shard of the gradients over the slices.
 
     Gradients are summed over the axes `data` and `fsdp`, which split the batch. If `fsdp` splits a parameter, its
     gradient is scattered over `fsdp` in every microbatch and summed over `data`. Such a parameter, or a teacher's, is
@@ -417,7 +416,7 @@ def _advice(
         return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
     options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].microbatches}"]
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
-    problem = "only the compiler can tell whether it fits" if fits is None else "the activations are too large"
+    problem = "only the compiler can show whether it fits" if fits is None else "the activations are too large"
     return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"
 
 
@@ -467,24 +466,24 @@ def fold_layers(lines: Iterable[str]) -> list[str]:
 
 
 def _stage_lines(stage: StagePlan) -> Iterable[str]:
-    parts = f" in {stage.accumulate} microbatches" if stage.accumulate > 1 else ""
-    yield f"rows of a device: {stage.rows}{parts}"
+    note = f" in {stage.accumulate} microbatches" if stage.accumulate > 1 else ""
+    yield f"rows of a device: {stage.rows}{note}"
     memory, compiled = stage.estimated, stage.compiled
     exact = {kind: size for kind, size in dataclasses.asdict(memory).items() if kind != "activations"}
     yield "memory of a device, exact: " + " + ".join(f"{kind} {_gib(size)}" for kind, size in exact.items())
     yield f"  = {_gib(memory.exact)} of {_gib(stage.capacity)} GiB"
     yield f"  activations: at most {_gib(memory.activations)} GiB, or {_gib(memory.total)} GiB with the exact bytes"
     if compiled is not None and compiled.total is None:
-        yield f"memory of a device, compiled: needs {_gib(compiled.wanted)} of {_gib(stage.capacity)} GiB"
+        yield f"memory of a device, compiled: needs {_gib(compiled.required)} of {_gib(stage.capacity)} GiB"
     elif compiled is not None:
         kinds = {"arguments": compiled.arguments, "temporaries": compiled.temporaries, "program": compiled.code}
         yield "memory of a device, compiled: " + " + ".join(f"{kind} {_gib(size)}" for kind, size in kinds.items())
         yield f"  = {_gib(compiled.total)} of {_gib(stage.capacity)} GiB"
     yield f"{ {True: 'it fits', False: 'IT DOES NOT FIT', None: 'IT MAY NOT FIT'}[stage.fits] }: {stage.advice}"
-    for one in (compiled.collectives or ()) if compiled is not None else ():
+    for total in (compiled.collectives or ()) if compiled is not None else ():
         yield (
-            f"{one.kind} over {one.group} devices: {one.count} a step, {one.size / 1e6:,.1f} MB, "
-            f"a device sends {one.sent / 1e6:,.1f} MB"
+            f"{total.kind} over {total.group} devices: {total.count} a step, {total.size / 1e6:,.1f} MB, "
+            f"a device sends {total.sent / 1e6:,.1f} MB"
         )
     if compiled is not None and compiled.accessed is not None:
         yield f"memory traffic of a step as the compiler counts it: {compiled.accessed / 1e9:,.2f} GB"
@@ -503,7 +502,7 @@ def _stage_lines(stage: StagePlan) -> Iterable[str]:
 
 def _duration(best: float, worst: float, kind: str = "") -> str:
     units = {"hours": 1, "minutes": 60, "seconds": 3600}
-    unit = next((unit for unit, parts in units.items() if worst * parts >= 1), "seconds")
+    unit = next((unit for unit, count in units.items() if worst * count >= 1), "seconds")
     return f"{_rounded(best * units[unit])} to {_rounded(worst * units[unit])} {kind}{unit}"
 
 

@@ -34,21 +34,21 @@ class Sizes:
 def measure(config: Model, objective: Masked | Replaced) -> Sizes:
     """Return the sizes of a model; `params_pretraining` counts parameters that pretraining on `objective` trains."""
     whole = objective.build(config, Compute())
-    # Without a sentence task, and in replaced token detection, the pooler is not pretrained, but is part of the model.
+    # Without a sentence task, and in replaced token detection, the pooler is not pretrained, but belongs to the model.
     alone = isinstance(whole, MaskedObjective) and whole.sentence != "none"
     model = whole.model if alone else pretraining(config, Compute(), sentence=False)
-    ids, one = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    ids, position = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)
     key = jax.eval_shape(jax.random.key, 0)
 
     @jax.jit  # traced once for all counts, because tracing is slow
-    def start(key, ids, types, mask, one):
-        output, variables = model.init_with_output(key, ids, types, mask, one)
+    def start(key, ids, types, mask, position):
+        output, variables = model.init_with_output(key, ids, types, mask, position)
         return output.pooled, variables["params"]
 
     def pooled(key, *inputs):
         return start(key, *inputs)[0]
 
-    _, params = init_shapes(start, key, ids, ids, ids, one)
+    _, params = init_shapes(start, key, ids, ids, ids, position)
     pretrained = params if alone else init_shapes(whole.init, key)
 
     def count(*names: str) -> int:
@@ -58,6 +58,6 @@ def measure(config: Model, objective: Masked | Replaced) -> Sizes:
         params_encoder=count("embedding", "encoder"),
         params_with_pooler=count("embedding", "encoder", "pooler"),
         params_pretraining=sum(leaf.size for leaf in jax.tree.leaves(pretrained)),
-        flops_128=matmul_flops(pooled, key, ids, ids, ids, one),
-        activation_bytes=peak_bytes(pooled, key, ids, ids, ids, one),
+        flops_128=matmul_flops(pooled, key, ids, ids, ids, position),
+        activation_bytes=peak_bytes(pooled, key, ids, ids, ids, position),
     )

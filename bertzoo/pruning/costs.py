@@ -1,4 +1,4 @@
-"""The cost of a model by the sizes of its dimensions, the kinds of budget in [target], and the elements to keep in it.
+"""The cost of a model by the sizes of its dimensions, the kinds of budget in [target], and the elements to keep.
 
 A cut removes the elements with the lowest scores until the budget is met.
 """
@@ -32,8 +32,8 @@ LEAST = 1e-12  # β of an element without cost: above 0, so that means weighted 
 
 def parameters(structure: Structure) -> Cost:
     """Return a function from sizes of dimensions to the number of parameters of embeddings, encoder and pooler."""
-    parts = ("embedding/", "encoder/", "pooler/")  # as in the paper, without heads that only pretraining has
-    full = {path: shape for path, shape in structure.shapes.items() if path.startswith(parts)}
+    prefixes = ("embedding/", "encoder/", "pooler/")  # as in the paper, without heads that only pretraining has
+    full = {path: shape for path, shape in structure.shapes.items() if path.startswith(prefixes)}
 
     def cost(sizes: Sizes) -> int:
         shapes = {path: list(shape) for path, shape in full.items()}
@@ -69,11 +69,11 @@ def flops(structure: Structure, length: int = 128) -> Cost:
         return math.prod(sum(sizes[name] for name in names) for names in factors)
 
     before = full.sizes
-    each = {}
+    factor_flops = {}
     for factors, operations in total.items():
-        each[factors], rest = divmod(operations, product(factors, before))
+        factor_flops[factors], rest = divmod(operations, product(factors, before))
         assert not rest, f"{operations} operations are no multiple of {factors}"
-    return lambda sizes: sum(number * product(factors, before | dict(sizes)) for factors, number in each.items())
+    return lambda sizes: sum(n * product(factors, before | dict(sizes)) for factors, n in factor_flops.items())
 
 
 def betas(structure: Structure, cost: Cost) -> dict[str, float]:
@@ -86,11 +86,11 @@ def betas(structure: Structure, cost: Cost) -> dict[str, float]:
     whole, dimensions = cost(structure.sizes), structure.dimensions
 
     def removed_cost(dimension: Dimension) -> float:
-        """Return the cost of an element: remove one from each group of the dimension and of those tied to it."""
-        tied = [one for one in dimensions.values() if one is dimension or (one.tie and one.tie == dimension.tie)]
-        # The last element of a dimension stays; one more costs as much as it.
+        """Return the cost of an element: remove one from each group of the dimension and of its tied dimensions."""
+        tied = [d for d in dimensions.values() if d is dimension or (d.tie and d.tie == dimension.tie)]
+        # The last element of a dimension is kept; its cost is that of one more element.
         step = dimension.groups if dimension.size == dimension.groups else -dimension.groups
-        changed = cost({**structure.sizes, **{one.name: one.size + step for one in tied}})
+        changed = cost({**structure.sizes, **{d.name: d.size + step for d in tied}})
         return (changed - whole) / (step * len(tied))
 
     removed = {name: removed_cost(dimension) for name, dimension in dimensions.items()}
@@ -186,7 +186,7 @@ Target = Parameters | Flops | Latency
 class Bundle(NamedTuple):
     """Elements that are cut together, each as (name of the dimension, index in it).
 
-    score: their mean, but at least that of the previous bundle in the same dimensions: rounding must keep the order.
+    score: their mean, at least that of the previous bundle in the same dimensions: rounding must keep the order.
     """
 
     score: float
@@ -202,7 +202,7 @@ def choose(
 ) -> dict[str, np.ndarray]:
     """Return {dimension: sorted indices to keep}; the cut takes as few elements as needed, lowest scores first.
 
-    scores: importance of elements by dimension, comparable across dimensions; of equal ones, the first is cut first.
+    scores: importance of elements by dimension, comparable across dimensions; of equal scores, the first is cut first.
     target: the highest cost allowed.
     multiples: {letter (`structure.LETTERS`): a number that must divide the new sizes of the letter's dimensions}.
     All groups of a dimension, and all dimensions with the same `tie`, lose equally many elements. Each group keeps at
@@ -215,17 +215,17 @@ def choose(
     bundles.sort(key=lambda bundle: bundle.score)  # stable
 
     def sizes(removed: int) -> dict[str, int]:
-        left = structure.sizes
+        remaining = structure.sizes
         for name, _ in itertools.chain.from_iterable(bundle.elements for bundle in bundles[:removed]):
-            left[name] -= 1
-        return left
+            remaining[name] -= 1
+        return remaining
 
     first = _fewest_steps(sizes, len(bundles), cost, target, ", or smaller multiples" if multiples else "")
-    gone = defaultdict(list)
+    removed = defaultdict(list)
     for name, index in itertools.chain.from_iterable(bundle.elements for bundle in bundles[:first]):
-        gone[name].append(index)
+        removed[name].append(index)
     return {
-        name: np.setdiff1d(np.arange(dimension.size), gone[name]) for name, dimension in structure.dimensions.items()
+        name: np.setdiff1d(np.arange(dimension.size), removed[name]) for name, dimension in structure.dimensions.items()
     }
 
 
@@ -248,7 +248,7 @@ def uniform(
     def group_sizes(removed: int) -> dict[str, int]:
         if not removed:
             return now
-        factor = steps[removed - 1]  # stands for a factor just below it
+        factor = steps[removed - 1]  # the limit of factors just below it
         return {
             name: min(now[name], max(1, math.ceil(factor * size + Fraction(1, 2)) - 1)) for name, size in first.items()
         }
@@ -256,20 +256,20 @@ def uniform(
     def sizes(removed: int) -> dict[str, int]:
         return {name: n * groups[name] for name, n in group_sizes(removed).items()}
 
-    left = group_sizes(_fewest_steps(sizes, len(steps), cost, target))
-    kept = {}
+    remaining = group_sizes(_fewest_steps(sizes, len(steps), cost, target))
+    indices = {}
     for name, dimension in structure.dimensions.items():
         values = np.asarray(scores[name], dtype=np.float64).reshape(dimension.groups, now[name])
-        order = np.argsort(values, axis=1, kind="stable")[:, now[name] - left[name] :]
-        kept[name] = np.sort((order + now[name] * np.arange(dimension.groups)[:, None]).ravel())
-    return kept
+        order = np.argsort(values, axis=1, kind="stable")[:, now[name] - remaining[name] :]
+        indices[name] = np.sort((order + now[name] * np.arange(dimension.groups)[:, None]).ravel())
+    return indices
 
 
 def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost, target: float, hint: str = "") -> int:
     """Return the fewest cutting steps after which the cost is at most `target`.
 
     sizes(n): sizes of the dimensions after n of the possible `steps`; their cost falls as n grows. hint: advice to add
-    to the error if all steps are not enough. Raises UserError then, or if no step is necessary.
+    to the error. Raises UserError if all steps are not enough, or if no step is necessary.
     """
     whole, least = cost(sizes(0)), cost(sizes(steps))
     budget, most = format_amount(target, whole), format_amount(whole, whole)
@@ -280,13 +280,13 @@ def _fewest_steps(sizes: Callable[[int], dict[str, int]], steps: int, cost: Cost
             f"a budget of {budget} is below {format_amount(least, whole)}, the model's cost after the largest possible "
             f"cut. Use a larger budget, or cut more dimensions{hint}."
         )
-    return bisect_left(range(steps), True, key=lambda taken: cost(sizes(taken)) <= target)
+    return bisect_left(range(steps), True, key=lambda count: cost(sizes(count)) <= target)
 
 
 def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples: Mapping[str, int]) -> list[Bundle]:
     """Return the bundles of the `tied` dimensions in the order of cutting; empty if nothing can be cut.
 
-    A bundle takes equally many elements from each group of each dimension, those with the lowest scores. After every
+    A bundle takes equally many elements from each group of each dimension, the lowest scores first. After every
     bundle, the dimensions' sizes are multiples of `multiples[letter]`, greater than 0.
     """
     dimension = tied[0]
@@ -295,10 +295,10 @@ def _bundles(tied: list[Dimension], scores: Mapping[str, np.ndarray], multiples:
     if size < step:
         return []
     ordered = []
-    for one in tied:
-        values = np.asarray(scores[one.name], dtype=np.float64).reshape(one.groups, size)
+    for member in tied:
+        values = np.asarray(scores[member.name], dtype=np.float64).reshape(member.groups, size)
         for group, order in enumerate(np.argsort(values, axis=1, kind="stable")):
-            ordered.append([(one.name, int(group * size + i), float(values[group, i])) for i in order])
+            ordered.append([(member.name, int(group * size + i), float(values[group, i])) for i in order])
     edges = [0, *range(size % step or step, size, step)]
     bundles, least = [], -math.inf
     for start, end in itertools.pairwise(edges):

@@ -7,7 +7,7 @@ from typing import Literal
 from bertzoo.core.kinds import Kind, register
 
 MODEL, RECIPE = "model", "pruned.toml"  # the pruned model, and a config that trains it further
-TABLE = "latency.json"  # latencies of model parts; only with a budget in milliseconds
+TABLE = "latency.json"  # latencies of encoders; only with a budget in milliseconds
 _ITERATIONS = "iterations"
 # The letters of schuBERT's paper (Table 2), and e for an embedding whose width is not that of the layers.
 LETTERS = {
@@ -20,10 +20,10 @@ LETTERS = {
 }
 
 
-def part(run: Path, iteration: int, name: Literal["weigh", "tune"]) -> Path:
+def inner_path(run: Path, iteration: int, name: Literal["weigh", "tune"]) -> Path:
     """Return the directory of a training run inside the pruning run `run`, in iteration 1, 2, …
 
-    "weigh" trains the scores that decide what to cut; "tune" trains the model after the cut.
+    "weigh" trains the scores of the elements; "tune" trains the model after the cut.
     """
     return run / _ITERATIONS / f"{iteration}-{name}"
 
@@ -33,18 +33,18 @@ def cut_file(run: Path, iteration: int) -> Path:
     return run / _ITERATIONS / f"{iteration}-cut.json"
 
 
-def parts(run: Path) -> list[Path]:
+def inner_paths(run: Path) -> list[Path]:
     """Return the directories of the training runs that a pruning run has begun.
 
-    They are sorted by iteration; in each iteration, "weigh" precedes "tune" (see `part`).
+    They are sorted by iteration; in each iteration, "weigh" precedes "tune" (see `inner_path`).
     """
     folders = [path for path in (run / _ITERATIONS).glob("*-*") if path.is_dir()]
     return sorted(folders, key=lambda path: (int(path.name.split("-")[0]), not path.name.endswith("weigh")))
 
 
-def format_amount(part: float, whole: float) -> str:
-    """Format the cost `part`: as a count if the whole model's cost `whole` is an integer, else in milliseconds."""
-    return f"{part:,.0f}" if isinstance(whole, int) else f"{part:,.3f}"
+def format_amount(cost: float, whole: float) -> str:
+    """Format a cost: as a count if the whole model's cost `whole` is an integer, else in milliseconds."""
+    return f"{cost:,.0f}" if isinstance(whole, int) else f"{cost:,.3f}"
 
 
 def format_sizes(sizes: Mapping[str, int], letter: str) -> str:
@@ -65,7 +65,7 @@ PRUNE = register(
         report_at="bertzoo.pruning.report:write_report",
         key="weigh",
         model=lambda read: MODEL,
-        training_runs=parts,
+        training_runs=inner_paths,
         folders=(_ITERATIONS,),
     )
 )

@@ -1,7 +1,6 @@
 """First half of Algorithm 1: train prune vectors while the weights are frozen (Khetan and Karnin 2020, Eq. 2).
 
-The prune vectors, the arrays that are trained to compute them, and the penalty's factors β are dicts by name of
-dimension.
+The prune vectors, the trained arrays behind them, and the penalty's factors β are dicts by name of dimension.
 """
 
 from collections.abc import Callable, Mapping
@@ -147,12 +146,12 @@ class PruneObjective:
         weights = jax.lax.stop_gradient(named(frozen))
         sums, metrics = self.objective(nested(fold(self.structure, weights, vectors)), None, batch, model_key)
         rows, cost = jnp.sum(batch["row_weight"]), self.gates.penalty(trained, self.betas)
-        left: dict[str, Any] = {}  # by letter, the mean absolute value in its prune vectors, weighted by β; 1 at first
+        means: dict[str, Any] = {}  # by letter, the mean absolute value in its prune vectors, weighted by β; 1 at first
         for name, dimension in self.structure.dimensions.items():
-            total, weight = left.get(f"{dimension.letter}_left", (0.0, 0.0))
+            total, weight = means.get(f"{dimension.letter}_left", (0.0, 0.0))
             magnitude, beta = jnp.sum(jnp.abs(self.gates.vector(trained[name], None))), self.betas[name]
-            left[f"{dimension.letter}_left"] = total + beta * magnitude * rows, weight + beta * dimension.size * rows
-        return {**sums, "penalty": self.gamma * cost * rows}, {**metrics, "penalty": (cost * rows, rows), **left}
+            means[f"{dimension.letter}_left"] = total + beta * magnitude * rows, weight + beta * dimension.size * rows
+        return {**sums, "penalty": self.gamma * cost * rows}, {**metrics, "penalty": (cost * rows, rows), **means}
 
 
 def nested(params: Mapping[str, Any]) -> Any:

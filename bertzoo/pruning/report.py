@@ -44,14 +44,14 @@ def table(cuts: Sequence[Cut]) -> str:
     head = ["after iteration", cuts[0]["unit"], *(NAMES[letter] for letter in letters)]
     rows = [["0", cuts[0]["cost"]["before"], cuts[0]["sizes"]["before"]]]
     rows += [[str(cut["iteration"]), cut["cost"]["after"], cut["sizes"]["after"]] for cut in cuts]
-    drawn = tables.markdown(
+    text = tables.markdown(
         head,
         (
             [number, amount(cost), *(layout.format_sizes(sizes, letter) for letter in letters)]
             for number, cost, sizes in rows
         ),
     )
-    return f"## Sizes after every iteration (budget: {amount(cuts[-1]['budget'])} {cuts[0]['unit']})\n\n{drawn}"
+    return f"## Sizes after every iteration (budget: {amount(cuts[-1]['budget'])} {cuts[0]['unit']})\n\n{text}"
 
 
 def draw_layers(cuts: Sequence[Cut], path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can be resumed.
+"""Prune a model by several trainings in turn (Khetan and Karnin 2020, Algorithm 1); each training can resume.
 
 Every cut is recorded with the remaining sizes and savings, after a check of the penalty's weight γ.
 """
@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 FREE = ("run.", "mesh.", "compute.dtype", "compute.remat")  # config keys, or their beginnings, that may change
 
 
-class PartRun(NamedTuple):
+class InnerRun(NamedTuple):
     """A training run inside a pruning run. first: index of its first stage in `Prune.stages`."""
 
     run: RunDirectory
@@ -57,16 +57,16 @@ class PartRun(NamedTuple):
 class PruneDirectory(RunDirectory):
     """The directory of a pruning run, whose checkpoints are in the directories of its training runs."""
 
-    def part(self, recipe: Prune, iteration: int, name: Literal["weigh", "tune"]) -> PartRun:
-        """Return a training run of an iteration, of its prune vectors or after its cut (see `layout.part`)."""
-        run, first = RunDirectory(layout.part(self.path, iteration, name)), (iteration - 1) * (1 + len(recipe.tuning))
+    def inner_run(self, recipe: Prune, iteration: int, name: Literal["weigh", "tune"]) -> InnerRun:
+        """Return a training run of an iteration, of its prune vectors or after its cut (see `layout.inner_path`)."""
+        path, first = layout.inner_path(self.path, iteration, name), (iteration - 1) * (1 + len(recipe.tuning))
         if name == "weigh":
-            return PartRun(run, first, (recipe.weigh.stage(),))
-        return PartRun(run, first + 1, recipe.tuning_stages)
+            return InnerRun(RunDirectory(path), first, (recipe.weigh.stage(),))
+        return InnerRun(RunDirectory(path), first + 1, recipe.tuning_stages)
 
     def latest(self) -> int | None:
         """Return the sum of the training runs' newest checkpoint steps, or None without a checkpoint."""
-        steps = [step for part in layout.parts(self.path) if (step := RunDirectory(part).latest()) is not None]
+        steps = [step for path in layout.inner_paths(self.path) if (step := RunDirectory(path).latest()) is not None]
         return sum(steps) if steps else None
 
     def changes(self, recipe: Prune) -> list[str]:
@@ -127,17 +127,17 @@ def prune(recipe: Prune, run_dir: str | Path, origin: Location | None, options: 
             corpus = training.open_corpus(recipe, run, tokenizer, options)
             hosts.share("the run directory", lambda: pruning.begin(corpus))
         for iteration in unfinished:
-            # 1. Train prune vectors, keep the elements that fit this iteration's budget, and cut the others.
-            part = run.part(recipe, iteration, "tune").run
-            begun = part.latest() is not None  # its training after the cut
-            model, start = (part.load().model, None) if begun else pruning.cut(iteration, corpus)
+            # 1. Train prune vectors, keep the elements within this iteration's budget, and cut all others.
+            inner = run.inner_run(recipe, iteration, "tune").run
+            begun = inner.latest() is not None  # its training after the cut
+            model, start = (inner.load().model, None) if begun else pruning.cut(iteration, corpus)
             # 2. Train the smaller model.
             pruning.tune(iteration, corpus, model, start)
         # 3. Write the last iteration's model.
         model = pruning.finish()
     structure = structure_of(recipe, model)
-    left = pruning.target.cost(structure)(structure.sizes)
-    return PruneResult(left, pruning.whole, pruning.budget, run.path / layout.MODEL)
+    cost = pruning.target.cost(structure)(structure.sizes)
+    return PruneResult(cost, pruning.whole, pruning.budget, run.path / layout.MODEL)
 
 
 @dataclass
@@ -171,7 +171,7 @@ class Pruning:
     def unfinished(self) -> list[int]:
         """The numbers of the iterations that are still to run, from 1."""
         iterations = range(1, self.recipe.cut.iterations + 1)
-        return [number for number in iterations if not self.run.part(self.recipe, number, "tune").finished]
+        return [number for number in iterations if not self.run.inner_run(self.recipe, number, "tune").finished]
 
     def begin(self, corpus: Corpus) -> None:
         record = self.record or self.unpruned.record
@@ -183,11 +183,11 @@ class Pruning:
 
     def tune(self, iteration: int, corpus: Corpus, model: Model, start: WarmStart | None) -> None:
         """Train an iteration's model after the cut; raises the errors of `train.loop.run`."""
-        recipe, part = self.recipe, self.run.part(self.recipe, iteration, "tune")
+        recipe, inner = self.recipe, self.run.inner_run(self.recipe, iteration, "tune")
         tuning = recipe.tuning_recipe(model)
-        built = self._build(part, tuning)
+        built = self._build(inner, tuning)
         _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, fine-tuning")
-        self._train_part(part, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)
+        self._train_inner(inner, tuning, built, corpus, start, followed=iteration < recipe.cut.iterations)
 
     def cut(self, iteration: int, corpus: Corpus) -> tuple[Model, WarmStart]:
         """Train an iteration's prune vectors and cut the model; return the smaller model and its initial parameters.
@@ -197,14 +197,14 @@ class Pruning:
         if iteration == 1:
             model, source = self.recipe.model, self.unpruned
         else:
-            before = self.run.part(self.recipe, iteration - 1, "tune").run
+            before = self.run.inner_run(self.recipe, iteration - 1, "tune").run
             model = before.load().model
             source = self._read(before.path, model)
         structure = structure_of(self.recipe, model)
         cost, share = self.target.cost(structure), iteration / self.recipe.cut.iterations
         budget = self.whole - share * (self.whole - self.budget)
         params = source.params
-        if cost(structure.sizes) <= budget:  # an earlier iteration cut more than it had to
+        if cost(structure.sizes) <= budget:  # an earlier iteration cut more than necessary
             _LOG.info(
                 f"iteration {iteration} of {self.recipe.cut.iterations} cuts nothing, because an earlier one cut enough"
             )
@@ -213,20 +213,20 @@ class Pruning:
             objective, trained = self._score(iteration, model, structure, cost, source, corpus)
             gates, leaves = objective.gates, named(trained)
             scores = {name: np.asarray(gates.score(leaf)) for name, leaf in leaves.items()}
-            kept = self.recipe.choose_kept(structure, cost, scores, budget, unpruned)
+            indices = self.recipe.choose_kept(structure, cost, scores, budget, unpruned)
             vectors = {name: np.asarray(gates.vector(leaf, None)) for name, leaf in leaves.items()}
-            fallen = {name: gates.start - score for name, score in scores.items()}
-            check_gamma(objective.gamma, objective.betas, vectors, fallen, kept)
+            falls = {name: gates.start - score for name, score in scores.items()}
+            check_gamma(objective.gamma, objective.betas, vectors, falls, indices)
             costs = {"unit": self.recipe.target.unit, "budget": self.budget, "target": budget}
             rounds = {"iteration": iteration, "iterations": self.recipe.cut.iterations}
-            record = cut_record(structure, cost, kept, **rounds, **costs)
+            record = cut_record(structure, cost, indices, **rounds, **costs)
             for line in describe(record):
                 _LOG.info(line)
             file = layout.cut_file(self.run.path, iteration)
             hosts.share("the record of a cut", lambda: atomic.write_json(file, record))
             generator = {name: array for name, array in params.items() if name.startswith("generator/")}
             encoder = {name: array for name, array in params.items() if name not in generator}
-            model, smaller = cut(structure, fold(structure, encoder, vectors), kept)
+            model, smaller = cut(structure, fold(structure, encoder, vectors), indices)
             params = smaller | generator
         return model, replace(source, params=params)
 
@@ -234,54 +234,54 @@ class Pruning:
         self, iteration: int, model: Model, structure: Structure, cost: Cost, source: WarmStart, corpus: Corpus
     ) -> tuple[PruneObjective, Any]:
         """Train the prune vectors of a model; return their objective and the trained vectors."""
-        recipe, part = self.recipe, self.run.part(self.recipe, iteration, "weigh")
+        recipe, inner = self.recipe, self.run.inner_run(self.recipe, iteration, "weigh")
         settings = recipe.weigh
-        inner = recipe.objective.build(model, recipe.compute)
-        objective = PruneObjective(inner, structure, betas(structure, cost), settings.gamma, settings.gates)
+        model_objective = recipe.objective.build(model, recipe.compute)
+        objective = PruneObjective(model_objective, structure, betas(structure, cost), settings.gamma, settings.gates)
 
         def rule(rate: Any) -> optax.GradientTransformation:
             if settings.penalty != "proximal":
                 return optax.adam(rate)
             return optax.chain(optax.sgd(rate), proximal(rate, objective.gamma, objective.betas))
 
-        if not part.finished:
+        if not inner.finished:
             name = f"weighing {', '.join(recipe.letters)}"
             _LOG.info(f"iteration {iteration} of {recipe.cut.iterations}, {name}")
             setup = StageSetup(objective=objective, optimizer=settings.optimizer, rule=rule, name=name)
             scoring = recipe.scoring_recipe(model)
-            plain = self._build(part, scoring)
+            plain = self._build(inner, scoring)
             frozen = {"frozen": plain.boxed, "frozen_dtype": "float32", "plain": lambda: plain}
             built = replace(plain, setups=[setup], **frozen)
-            places = named(state.abstract_params(inner, self.mesh))
-            weights = {name: state.put(array, places[name]) for name, array in source.params.items()}
+            targets = named(state.abstract_params(model_objective, self.mesh))
+            weights = {name: state.put(array, targets[name]) for name, array in source.params.items()}
             start = replace(source, params={}, frozen=nested(weights))
-            self._train_part(part, scoring, built, corpus, start)
+            self._train_inner(inner, scoring, built, corpus, start)
         shapes = state.abstract_params(objective, sharding.one_device())
-        return objective, restore_params(part.run.checkpoints, shapes)[0]
+        return objective, restore_params(inner.run.checkpoints, shapes)[0]
 
-    def _build(self, part: PartRun, recipe: Any) -> Experiment:
+    def _build(self, inner: InnerRun, recipe: Any) -> Experiment:
         """Build a training run, whose messages name the stages as this run's config does."""
-        return replace(build_experiment(recipe, self.mesh), where=lambda stage: self.recipe.where(part.first + stage))
+        return replace(build_experiment(recipe, self.mesh), where=lambda stage: self.recipe.where(inner.first + stage))
 
-    def _train_part(
+    def _train_inner(
         self,
-        part: PartRun,
+        inner: InnerRun,
         recipe: Any,
         built: Experiment,
         corpus: Corpus,
         start: WarmStart | None,
         followed: bool = True,
     ) -> None:
-        run = part.run
+        run = inner.run
         hosts.share("the directory of a training run", lambda: run.path.mkdir(parents=True, exist_ok=True))
-        batches = RunBatches(recipe, corpus, self.run.plans, first=part.first, warned=self._warned)
+        batches = RunBatches(recipe, corpus, self.run.plans, first=inner.first, warned=self._warned)
         with ExitStack() as stack:
             trackers = training.start_trackers(recipe, run, stack)
             training.train(recipe, built, batches, run, trackers, start, followed=followed)
 
     def finish(self) -> Model:
         """Write the pruned model, unless it exists, and a config to train it further; return the model's config."""
-        last = self.run.part(self.recipe, self.recipe.cut.iterations, "tune").run
+        last = self.run.inner_run(self.recipe, self.recipe.cut.iterations, "tune").run
         model, directory = last.load().model, self.run.path / layout.MODEL
 
         def write() -> None:
@@ -305,16 +305,16 @@ class Pruning:
         return model
 
     def _read(self, path: Location, model: Model) -> WarmStart:
-        """Read a model's parameters; raises ConfigError if it lacks a part that the run's objective needs."""
+        """Read a model's parameters; raises ConfigError if it lacks a module that the run's objective needs."""
         recipe = self.recipe.tuning_recipe(model)
         source = warm_start.read_warm_start(path, recipe)
         shapes = state.shapes_of(build_setups(recipe)[0].objective)
         if missing := sorted(shapes.keys() - source.params.keys()):
             objective = self.recipe.objective
-            part = missing[0].split("/")[0]
+            module = missing[0].split("/")[0]
             raise ConfigError(
-                f"{path} has no {part}, which objective.kind = {objective.kind} with objective.sentence = "
-                f"{objective.sentence} needs. Use a model that has {part}, or another objective."
+                f"{path} has no {module}, which objective.kind = {objective.kind} with objective.sentence = "
+                f"{objective.sentence} needs. Use a model that has {module}, or another objective."
             )
         return source
 
@@ -340,57 +340,57 @@ def budget(recipe: Prune, target: Target | None = None) -> tuple[float, float]:
     return whole, amount
 
 
-Kept = Mapping[str, np.ndarray]  # by dimension, the sorted indices that stay
-LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose and elements to keep must still have
-LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut ones
+Indices = Mapping[str, np.ndarray]  # by dimension, the sorted indices of the kept elements
+LEAST_WEIGHT = 0.1  # mean share of |α| that elements to cut must lose, and that elements to keep must retain
+LEAST_DIFFERENCE = 0.02  # share by which the scores of kept elements must fall less than those of cut elements
 
 
 def check_gamma(
     gamma: float,
     betas: Mapping[str, float],
     vectors: Mapping[str, np.ndarray],
-    fallen: Mapping[str, np.ndarray],
-    kept: Kept,
+    falls: Mapping[str, np.ndarray],
+    indices: Indices,
 ) -> None:
-    """Raise ConfigError if γ, the penalty's weight, was too small or too large to tell which elements to cut.
+    """Raise ConfigError if γ, the penalty's weight, was too small or too large to separate the elements to cut.
 
-    By dimension: betas: cost of one element; vectors: trained prune vector; fallen: how far each element's score has
-    fallen below its initial value; kept: indices of the elements that stay.
+    By dimension: betas: cost of one element; vectors: trained prune vector; falls: initial score minus trained score of
+    each element; indices: those of the kept elements.
     """
     weights = np.concatenate([np.full(len(vector), betas[name]) for name, vector in vectors.items()])
-    stays = np.concatenate([np.isin(np.arange(len(vector)), kept[name]) for name, vector in vectors.items()])
+    kept = np.concatenate([np.isin(np.arange(len(vector)), indices[name]) for name, vector in vectors.items()])
 
     def means(values: Mapping[str, np.ndarray]) -> list[float]:
         """Return two β-weighted means of `values`: over the elements to cut and over the elements to keep."""
         flat = np.concatenate([values[name] for name in vectors])
-        return [float(np.average(flat[part], weights=weights[part])) for part in (~stays, stays)]
+        return [float(np.average(flat[mask], weights=weights[mask])) for mask in (~kept, kept)]
 
-    left_of_gone, left_of_kept = means({name: np.abs(vector) for name, vector in vectors.items()})
-    if left_of_gone > 1 - LEAST_WEIGHT:
+    importance_of_cut, importance_of_kept = means({name: np.abs(vector) for name, vector in vectors.items()})
+    if importance_of_cut > 1 - LEAST_WEIGHT:
         raise ConfigError(
-            f"weigh.gamma = {gamma:g} is too small: the elements to cut still have {left_of_gone:.0%} of their "
+            f"weigh.gamma = {gamma:g} is too small: the elements to cut retain {importance_of_cut:.0%} of their "
             "importance on average. Start another run with a larger gamma or more weigh.steps."
         )
-    if left_of_kept < LEAST_WEIGHT:
+    if importance_of_kept < LEAST_WEIGHT:
         raise ConfigError(
-            f"weigh.gamma = {gamma:g} is too large: the elements to keep have only {left_of_kept:.1%} of their "
-            "importance left on average. Start another run with a smaller gamma or fewer weigh.steps."
+            f"weigh.gamma = {gamma:g} is too large: the elements to keep retain only {importance_of_kept:.1%} of their "
+            "importance on average. Start another run with a smaller gamma or fewer weigh.steps."
         )
-    fall_of_gone, fall_of_kept = means(fallen)
-    if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_gone:
+    fall_of_cut, fall_of_kept = means(falls)
+    if fall_of_kept > (1 - LEAST_DIFFERENCE) * fall_of_cut:
         raise ConfigError(
-            f"weigh.gamma = {gamma:g} does not tell elements apart: on average, the scores of elements to keep fell "
-            f"by {fall_of_kept:.4g}, and those of elements to cut by {fall_of_gone:.4g}. Start another run with a "
+            f"weigh.gamma = {gamma:g} does not separate the elements: on average, the scores of elements to keep fell "
+            f"by {fall_of_kept:.4g}, and those of elements to cut by {fall_of_cut:.4g}. Start another run with a "
             "smaller gamma."
         )
 
 
-def cut_record(structure: Structure, cost: Cost, kept: Kept, **more: Any) -> dict[str, Any]:
+def cut_record(structure: Structure, cost: Cost, indices: Indices, **more: Any) -> dict[str, Any]:
     """Return the record of a cut: `cost` and `sizes` before and after it, `saved`, and the fields in `more`.
 
     `saved` is {letter of `structure.LETTERS`: cost saved if only the dimensions of this letter are cut}.
     """
-    before, after = structure.sizes, structure.sizes | {name: len(indices) for name, indices in kept.items()}
+    before, after = structure.sizes, structure.sizes | {name: len(array) for name, array in indices.items()}
     saved = {
         letter: cost(before) - cost(before | {name: after[name] for name in names})
         for letter, names in structure.by_letter.items()

@@ -42,14 +42,14 @@ class Multiples:
         return {letter: size for letter in LETTERS if (size := getattr(self, letter)) > 1}
 
     def check(self, structure: Structure) -> None:
-        """Raise ConfigError for a multiple that allows no size of a dimension, or none of a letter but the present."""
+        """Raise ConfigError for a multiple that allows no size of a dimension, or only the present sizes."""
         for letter, multiple in self.above_one.items():
             dimensions = [dimension for dimension in structure.dimensions.values() if dimension.letter == letter]
             spare = [dimension.size - math.lcm(multiple, dimension.groups) for dimension in dimensions]
             if min(spare, default=-1) < 0 or not any(spare):
                 sizes = ", ".join(map(str, sorted({dimension.size for dimension in dimensions})))
                 raise ConfigError(
-                    f"cut.multiples.{letter} = {multiple} leaves no smaller size of {letter}, which is "
+                    f"cut.multiples.{letter} = {multiple} allows no smaller size of {letter}, which is "
                     f"{sizes or 'not cut'} in this model. Use a smaller number, or remove cut.multiples.{letter}."
                 )
 
@@ -139,7 +139,7 @@ class Prune(TrainingConfig):
                 f"target.length = {self.target.length} is not between 1 and model.max_positions = "
                 f"{self.model.max_positions}. Use a length in that range."
             )
-        check_tables(self, [self.optimizer if inside else self.weigh.optimizer for inside in self._places])
+        check_tables(self, [self.optimizer if inside else self.weigh.optimizer for inside in self._positions])
         if isinstance(self.objective, Replaced):
             for letter in self.cut.dimensions:
                 if letter in SHARED_WITH_GENERATOR:
@@ -149,7 +149,7 @@ class Prune(TrainingConfig):
                     )
 
     @property
-    def _places(self) -> list[int]:
+    def _positions(self) -> list[int]:
         """For every stage of all iterations: 0 for scoring, or the number of the [[tuning]] stage, from 1."""
         return list(range(len(self.tuning) + 1)) * self.cut.iterations
 
@@ -165,7 +165,7 @@ class Prune(TrainingConfig):
 
     def where(self, index: int) -> str:
         """Return the config key of a stage: "weigh" or "tuning.N", N from 0."""
-        inside = self._places[index]
+        inside = self._positions[index]
         return f"tuning.{inside - 1}" if inside else "weigh"
 
     @property

@@ -1,6 +1,6 @@
-"""Dimensions of a model that can be cut, the parameter axes that hold them, configs with other sizes, and the cut.
+"""Dimensions of a model that can be cut, their parameter axes, configs with other sizes, and the cut.
 
-The axes are derived from the names that the model's modules give them; no parameter is listed by hand.
+The axes are derived from the axis names in the model's modules; no parameter is listed by hand.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def cuttable(model: Model) -> tuple[str, ...]:
 
 
 def groups(model: Model) -> int:
-    """Return the number of equal groups of a feed-forward's units; a cut removes equally many units from each."""
+    """Return the number of equal groups of a feed-forward's units; a cut removes equally many units from each group."""
     if isinstance(model, SqueezeBert):
         return math.lcm(model.intermediate_groups, model.output_groups)
     return getattr(model, "feed_forward_groups", 1)
@@ -60,8 +60,8 @@ def resized(model: Model, sizes: Mapping[str, int]) -> Model:
         return dataclasses.replace(model, **size, feed_forward_size=_feed_forward_size(model, sizes))
     even = uneven(model)
 
-    def in_layers(place: str, old: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(sizes.get(f"encoder/layers_{index}/{place}", size) for index, size in enumerate(old))
+    def in_layers(name: str, old: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sizes.get(f"encoder/layers_{index}/{name}", size) for index, size in enumerate(old))
 
     smaller = dataclasses.replace(
         even,
@@ -145,7 +145,7 @@ class Dimension(NamedTuple):
 
     name: "h", "e", or the module and a letter, such as encoder/layers_3/attention/k.
     letter: see `LETTERS`.
-    groups: number of equal parts; a cut removes equally many elements from each.
+    groups: number of equal groups; a cut removes equally many elements from each.
     tie: a label; dimensions with the same label lose equally many elements. "" for a dimension cut independently.
     """
 
@@ -219,8 +219,8 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
                 continue
             dimension = dimensions.setdefault(name, _dimension(name, letter, model, axes, shapes))
             size = shapes[path][axis]
-            inner = dimension.size // size if axis_name == "group_in" else 1
-            if size * inner != dimension.size:
+            per_index = dimension.size // size if axis_name == "group_in" else 1
+            if size * per_index != dimension.size:
                 raise ConfigError(
                     f"{letter} cannot be cut under a head of kind {head.kind}, because axis {axis} of {path} has size "
                     f"{size}, but {name} has size {dimension.size}. Remove {letter} from cut.dimensions."
@@ -231,7 +231,7 @@ def declare(model: Model, head: Any, letters: Sequence[str] = ()) -> Structure:
                 folded = path == "encoder/projection/kernel" or path.startswith("masked_head/norm/")
             else:
                 folded = path.startswith("encoder/layers_") and path.endswith("/kernel")
-            axis_uses.append(AxisUse(path, axis, name, folded, inner))
+            axis_uses.append(AxisUse(path, axis, name, folded, per_index))
     return Structure(model, head, shapes, dimensions, tuple(axis_uses))
 
 
@@ -261,13 +261,13 @@ def _dimension_name(path: str, axis: str, model: Model) -> str:
         return "h"
     if axis == "embed":
         return "e" if "e" in cuttable(model) else "h"
-    owner, _, part = path.rpartition("/")[0].rpartition("/")
+    owner, _, layer = path.rpartition("/")[0].rpartition("/")
     if axis == "heads":
         return f"{owner}/a"
     if axis == "head_size":
-        return f"{owner}/k" if part in ("query", "key") else f"{owner}/v"
+        return f"{owner}/k" if layer in ("query", "key") else f"{owner}/v"
     inside = owner.rpartition("/")[2].startswith("feed_forward")
-    grouped = inside and (axis, part) in (("group_out", "intermediate"), ("group_out", "gate"), ("group_in", "output"))
+    grouped = inside and (axis, layer) in (("group_out", "intermediate"), ("group_out", "gate"), ("group_in", "output"))
     return f"{owner}/f" if axis == "feed_forward" or grouped else ""
 
 
@@ -287,25 +287,24 @@ def fold(structure: Structure, params: Params, vectors: Mapping[str, Any]) -> di
     return folded
 
 
-def cut(structure: Structure, params: Params, kept: Mapping[str, np.ndarray]) -> tuple[Model, dict[str, np.ndarray]]:
+def cut(structure: Structure, params: Params, indices: Mapping[str, np.ndarray]) -> tuple[Model, dict[str, np.ndarray]]:
     """Return the config and the parameters of the smaller model.
 
-    kept: {dimension: sorted indices of the elements to keep}.
+    indices: {dimension: sorted indices of the elements to keep}.
 
-    If K' of the K key elements of a head stay, query parameters are multiplied by √(K'/K), because attention divides
+    If a head keeps K' of K key elements, its query parameters are multiplied by √(K'/K), because attention divides the
     scores by √K' instead of √K. Removing elements whose folded prune factors are 0 does not change the model's outputs,
     except for h and e (`structure.LETTERS`), because a new width changes the statistics of norms.
     """
     arrays = {path: np.asarray(array) for path, array in params.items()}
     for use in structure.axis_uses:
-        if use.dimension in kept:
-            arrays[use.path] = _take(arrays[use.path], use, np.asarray(kept[use.dimension]))
-    sizes = structure.sizes | {name: len(indices) for name, indices in kept.items()}
+        if use.dimension in indices:
+            arrays[use.path] = _take(arrays[use.path], use, np.asarray(indices[use.dimension]))
+    sizes = structure.sizes | {name: len(array) for name, array in indices.items()}
     for name, dimension in structure.dimensions.items():
         if dimension.letter == "k" and sizes[name] != dimension.size:
             attention = name.rpartition("/")[0]
-            for part in ("kernel", "bias"):
-                path = f"{attention}/query/{part}"
+            for path in (f"{attention}/query/kernel", f"{attention}/query/bias"):
                 arrays[path] = arrays[path] * np.sqrt(sizes[name] / dimension.size).astype(arrays[path].dtype)
     model = resized(structure.model, sizes)
     shapes = parameter_shapes(model, structure.head)
@@ -322,14 +321,14 @@ def _multiply(array: Any, use: AxisUse, vector: Any) -> Any:
     return (split * vector.reshape(use.groups, inputs).T[None, :, :, None]).reshape(array.shape)
 
 
-def _take(array: np.ndarray, use: AxisUse, kept: np.ndarray) -> np.ndarray:
+def _take(array: np.ndarray, use: AxisUse, indices: np.ndarray) -> np.ndarray:
     if use.groups == 1:
-        return np.take(array, kept, axis=use.axis)
+        return np.take(array, indices, axis=use.axis)
     window, inputs, outputs = array.shape
     split = array.reshape(window, inputs, use.groups, outputs // use.groups)
-    # `kept` is sorted, with equally many elements in every group.
-    local = kept.reshape(use.groups, -1) - inputs * np.arange(use.groups)[:, None]
+    # `indices` is sorted, with equally many elements in every group.
+    local = indices.reshape(use.groups, -1) - inputs * np.arange(use.groups)[:, None]
     if local.min() < 0 or local.max() >= inputs:
         raise ValueError(f"{use.dimension} does not keep equally many elements in each of {use.groups} groups")
-    parts = [split[:, local[group], group] for group in range(use.groups)]
-    return np.stack(parts, axis=2).reshape(window, -1, outputs)
+    slices = [split[:, local[group], group] for group in range(use.groups)]
+    return np.stack(slices, axis=2).reshape(window, -1, outputs)

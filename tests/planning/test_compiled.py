@@ -55,9 +55,9 @@ def test_results_and_progress_are_read_stage_by_stage(logged, compiler, recipe, 
     compiler(["a line of libtpu", *messages])
     results = compiled.compile_stages(recipe, chips.parse_topology("v5e:2x2"), tmp_path)
     assert list(results) == [0, 3]
-    assert results[0].fits and results[0].total == results[0].wanted == 16 and results[0].collectives is not None
+    assert results[0].fits and results[0].total == results[0].required == 16 and results[0].collectives is not None
     assert results[0].collectives[0].sent == 12
-    assert not results[3].fits and results[3].total is None and results[3].wanted == 99
+    assert not results[3].fits and results[3].total is None and results[3].required == 99
     assert logged == [f"stage {text}" for text in ("0 on v5e:2x2: slow", "0 on v5e:2x2: 2 s", "3 on v5e:2x2: 1 s")]
 
 

@@ -51,7 +51,7 @@ def test_the_state_is_exact_and_the_bound_holds_beside_the_compiler(folder, name
     exact = memory.parameters + memory.optimizer + memory.batch
     assert exact <= step.arguments <= 1.05 * exact, (exact, step.arguments)
     # The program, which grows with the layers and not with the rows, is outside the bound.
-    assert step.wanted - (step.code or 0) <= memory.total <= 5 * step.wanted, (step.wanted, memory.total)
+    assert step.required - (step.code or 0) <= memory.total <= 5 * step.required, (step.required, memory.total)
     assert step.collectives is not None and step.accessed is not None
     assert step.accessed > memory.parameters  # a step reads and writes every parameter
     sent = sum(one.sent for one in step.collectives)

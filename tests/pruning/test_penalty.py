@@ -67,7 +67,7 @@ def test_hard_concrete_gates_once_trained():
         ([0.2, 0.3, 0.8], [0.8, 0.7, 0.2], ()),
         ([0.9, 0.95, 0.99], [0.1, 0.05, 0.01], ("too small", "92%")),
         ([0.0, 0.0, 0.05], [1.0, 1.0, 0.95], ("too large", "5.0%")),
-        ([0.2, 0.3, 0.8], [0.7, 0.7, 0.7], ("tell", "0.7")),
+        ([0.2, 0.3, 0.8], [0.7, 0.7, 0.7], ("separate", "0.7")),
     ],
 )
 def test_a_penalty_must_tell_elements_apart(left: list[float], fallen: list[float], words: tuple[str, ...]):

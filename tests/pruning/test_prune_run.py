@@ -46,7 +46,7 @@ def test_every_iteration_cuts_its_part_and_the_formats_page_names_its_files(fini
     assert (one["target"], two["target"]) == (pytest.approx(0.8 * whole), pytest.approx(0.6 * whole))
     assert one["cost"]["after"] <= one["target"] and two["cost"]["after"] <= two["target"] == two["budget"]
     for iteration, found in enumerate((one, two), start=1):
-        left = load_model.read_model(layout.part(finished, iteration, "tune"))
+        left = load_model.read_model(layout.inner_path(finished, iteration, "tune"))
         assert size(left) == found["cost"]["after"]
         assert declare(left.model, left.head).sizes == found["sizes"]["after"]
     assert undocumented(finished) == set()
@@ -56,7 +56,7 @@ def test_every_iteration_cuts_its_part_and_the_formats_page_names_its_files(fini
 
 @pytest.mark.slow
 def test_the_result_is_an_ordinary_model_that_trains_on_and_exports(finished, tmp_path):
-    found, last = load_model.read_model(finished), load_model.read_model(layout.part(finished, 2, "tune"))
+    found, last = load_model.read_model(finished), load_model.read_model(layout.inner_path(finished, 2, "tune"))
     assert (found.source["license"], found.source["language"]) == ("cc0-1.0", "en")
     assert found.model.kind == "schubert" and found.model == last.model and found.tokenizer is not None
     chex.assert_trees_all_equal(found.params, last.params)

@@ -51,11 +51,11 @@ def check_weighed_by_operations(folder, run, options, capsys):
     structure = declare(model.model, model.head)
     by_operations, by_parameters = (betas(structure, cost) for cost in (flops(structure, 16), parameters(structure)))
     sums = [sum(beta[name] * n for name, n in structure.sizes.items()) for beta in (by_operations, by_parameters)]
-    lines = (layout.part(run, 1, "weigh") / "metrics.jsonl").read_text().splitlines()
+    lines = (layout.inner_path(run, 1, "weigh") / "metrics.jsonl").read_text().splitlines()
     first = next(line["penalty"] for line in map(json.loads, lines) if line.get("split") == "train")
     assert first == pytest.approx(sums[0], rel=1e-5) and abs(first / sums[1] - 1) > 0.05
     assert json.loads((run / "run.json").read_text())["beta"] == {"unit": "operations"}
-    shutil.rmtree(layout.part(run, 2, "tune"))
+    shutil.rmtree(layout.inner_path(run, 2, "tune"))
     shutil.rmtree(run / layout.MODEL)
     assert prune(folder, run, *options) == 0
 
@@ -98,7 +98,7 @@ def test_under_replaced_token_detection_the_generator_stays(folder, tmp_path):
     assert load_model.read_model(run).model.feed_forward_size < 32
     (found,) = cuts(run)
     assert set(found["saved"]) == {"f"}
-    begun = load_model.read_model(layout.part(run, 1, "tune"))
+    begun = load_model.read_model(layout.inner_path(run, 1, "tune"))
     assert begun.unused.keys() == load_model.read_model(electra).unused.keys()
 
 
