@@ -1,4 +1,4 @@
-"""The architectures at Hugging Face: their tensors' names, their config attributes and what is not supported."""
+"""The architectures at Hugging Face: their tensors' names, config attributes and unsupported settings."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -113,7 +113,7 @@ SQUEEZEBERT = Family(
         (
             *(f"attention.{name}" for name in ("query", "key", "value")),
             *(f"post_attention.{name}" for name in ("conv1d", "layernorm")),
-            *(f"{part}.conv1d" for part in ("intermediate", "output")),
+            *(f"{layer}.conv1d" for layer in ("intermediate", "output")),
             "output.layernorm",
         ),
         "encoder.layers",
@@ -167,7 +167,7 @@ DISTILBERT = Family(
     hidden=lambda model: "relu",
     dropouts={"seq_classif_dropout": 0.2, "qa_dropout": 0.1},
     fixed={"tie_weights_": True},
-    # Sinusoidal positions only initialise the table, which is stored like any other.
+    # Sinusoidal positions only initialise the position embeddings, which are stored like any other.
     ignored=frozenset({"sinusoidal_pos_embds"}),
 )
 
@@ -226,13 +226,13 @@ def _convbert_backbone(model: ConvBert) -> Iterable[TensorRule]:
         ours, theirs = f"encoder/layers_{i}", f"encoder.layer.{i}"
         yield from layer_rules(ours, theirs, BERT_ATTENTION)
         yield from _convolution(f"{ours}/attention/convolution", f"{theirs}.attention.self")
-        for name, place in (("intermediate", "intermediate.dense"), ("output", "output.dense")):
+        for name, module in (("intermediate", "intermediate.dense"), ("output", "output.dense")):
             layer, groups = f"{ours}/feed_forward/{name}", model.feed_forward_groups
             if groups == 1:
-                yield from dense(layer, f"{theirs}.{place}", "I", "O")
+                yield from dense(layer, f"{theirs}.{module}", "I", "O")
             else:
-                yield TensorRule(f"{layer}/kernel", "1 I (G O)", f"{theirs}.{place}.weight", "G I O", {"G": groups})
-                yield same(f"{layer}/bias", f"{theirs}.{place}.bias", "O")
+                yield TensorRule(f"{layer}/kernel", "1 I (G O)", f"{theirs}.{module}.weight", "G I O", {"G": groups})
+                yield same(f"{layer}/bias", f"{theirs}.{module}.bias", "O")
         yield from norm(f"{ours}/feed_forward_norm", f"{theirs}.output.LayerNorm")
 
 
@@ -298,11 +298,11 @@ def _mobilebert_layer(model: MobileBert, ours: str, theirs: str) -> Iterable[Ten
     yield from layer_rules(ours, theirs, BERT_ATTENTION)
     narrow = model.bottleneck_size is not None
     for j in range(model.feed_forwards):
-        place, last = f"_{j}" if narrow else "", j == model.feed_forwards - 1
+        suffix, last = f"_{j}" if narrow else "", j == model.feed_forwards - 1
         stage = theirs if last else f"{theirs}.ffn.{j}"
-        yield from dense(f"{ours}/feed_forward{place}/intermediate", f"{stage}.intermediate.dense", "D", "F")
-        yield from dense(f"{ours}/feed_forward{place}/output", f"{stage}.output.dense", "F", "D")
-        yield from norm(f"{ours}/feed_forward_norm{place}", f"{stage}.output.LayerNorm")
+        yield from dense(f"{ours}/feed_forward{suffix}/intermediate", f"{stage}.intermediate.dense", "D", "F")
+        yield from dense(f"{ours}/feed_forward{suffix}/output", f"{stage}.output.dense", "F", "D")
+        yield from norm(f"{ours}/feed_forward_norm{suffix}", f"{stage}.output.LayerNorm")
     if narrow:
         yield from _bottleneck(f"{ours}/bottleneck", f"{theirs}.bottleneck.input")
         yield from dense(f"{ours}/output", f"{theirs}.output.bottleneck.dense", "I", "D")

@@ -14,7 +14,7 @@ class Inexpressible(UserError):
     """Raised if Hugging Face's transformers has no class that computes the model; the message says why."""
 
 
-# Attributes that do not change what a model computes at inference, or that the head or the tokenizer reads.
+# Attributes that do not change a model's outputs at inference, or that the head or the tokenizer reads.
 IGNORED = frozenset(
     {
         "_name_or_path",
@@ -49,7 +49,7 @@ IGNORED = frozenset(
         "xla_device",
     }
 )
-# Attributes that change what a model computes, each with the only supported value.
+# Attributes that change a model's outputs, each with the only supported value.
 FIXED: Mapping[str, Any] = {
     "add_cross_attention": False,
     "chunk_size_feed_forward": 0,
@@ -91,7 +91,7 @@ class Family:
 
     model_type: str  # the architecture's name in config.json
     config: type
-    prefix: str  # first part of the backbone's tensor names in a model with a head
+    prefix: str  # start of the backbone's tensor names in a model with a head
     attributes: tuple[Attribute, ...]  # attributes of config.json that each hold one field of the model config
     rules: Rules  # returns the tensor rules of the backbone without the pooler
     pooler: str | None  # name of the pooler's tensors, if any
@@ -101,14 +101,14 @@ class Family:
     # returns the activation of the hidden layer in the sequence classification head, or "none"
     hidden: Callable[[Any], str] = lambda model: "none"
     token_hidden: Callable[[Any], str] = lambda model: "none"  # the same for the heads on every token
-    # {classifier_pooling in config.json: what our sequence classification head reads}
+    # {classifier_pooling in config.json: pooling of our sequence classification head}
     poolings: Mapping[str, str] = field(default_factory=dict)
     input_dropout: bool = False  # whether dropout precedes this hidden layer
     # {end of the name of a layer whose weight joins several: names of these, in order}
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)  # {attribute: the only value that bertzoo supports}
     sentence: Literal["nsp", "sop"] = "nsp"  # the sentence head's objective
-    # {attribute with the id of a special token: field of `Specials`}, those that are written
+    # {attribute with the id of a special token: field of `Specials`}, to write
     token_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
     ignored: frozenset[str] = frozenset()  # attributes without effect on the model
     # defaults of the attributes that hold a head's dropout rate
@@ -123,26 +123,26 @@ class Family:
 
     def split(self, named: Tensors) -> Tensors:
         """Return the tensors with those of `joined` split along their first axis."""
-        apart: Tensors = {}
+        result: Tensors = {}
         for name, array in named.items():
             layer, dot, end = name.rpartition(".")
             joined = next((whole for whole in self.joined if layer.endswith(f".{whole}")), None)
             if joined is None:
-                apart[name] = array
+                result[name] = array
                 continue
-            parts = self.joined[joined]
-            if len(array) % len(parts):
-                raise UserError(f"{name} has {len(array)} rows, which are not {len(parts)} equal parts.")
-            for part, piece in zip(parts, np.split(array, len(parts)), strict=True):
-                apart[f"{layer.removesuffix(joined)}{part}{dot}{end}"] = piece
-        return apart
+            layers = self.joined[joined]
+            if len(array) % len(layers):
+                raise UserError(f"{name} has {len(array)} rows, which {len(layers)} layers cannot share evenly.")
+            for split_name, weight in zip(layers, np.split(array, len(layers)), strict=True):
+                result[f"{layer.removesuffix(joined)}{split_name}{dot}{end}"] = weight
+        return result
 
     def join(self, named: Tensors) -> Tensors:
         """Undo `split`."""
-        for whole, parts in self.joined.items():
-            for first in [name for name in named if f".{parts[0]}." in name]:
-                arrays = [named.pop(first.replace(f".{parts[0]}.", f".{part}.")) for part in parts]
-                named[first.replace(f".{parts[0]}.", f".{whole}.")] = np.concatenate(arrays)
+        for whole, layers in self.joined.items():
+            for first in [name for name in named if f".{layers[0]}." in name]:
+                arrays = [named.pop(first.replace(f".{layers[0]}.", f".{layer}.")) for layer in layers]
+                named[first.replace(f".{layers[0]}.", f".{whole}.")] = np.concatenate(arrays)
         return named
 
 
@@ -174,7 +174,7 @@ def standard_heads(
 ) -> dict[str, HeadLayout]:
     """Return the layouts of the heads that all architectures have, by key in `Family.heads`.
 
-    name: first part of Hugging Face's class names, such as "Bert".
+    name: start of Hugging Face's class names, such as "Bert".
     dropout: config attribute of the classifiers' dropout rate.
     masked: rules of the masked language model head.
     sentence: name of the sentence head beside it; empty if Hugging Face has no class for both.
@@ -228,7 +228,7 @@ def embedding_rules(model: Any) -> Iterable[TensorRule]:
     yield from norm("embedding/norm", "embeddings.LayerNorm")
 
 
-# The parts of a layer with norms after its sums: paths in bertzoo, and the axes of linear layers.
+# The modules of a layer with norms after its sums: paths in bertzoo, and the axes of linear layers.
 _LAYER = (
     *((f"attention/{name}", "D", "H K") for name in ("query", "key", "value")),
     ("attention/output", "H K", "D"),
@@ -242,14 +242,14 @@ _LAYER = (
 def layer_rules(
     ours: str, theirs: str, names: Iterable[str], linear: Callable[..., Iterable[TensorRule]] = dense
 ) -> Iterable[TensorRule]:
-    """Yield the tensor rules of a layer, or of its first parts.
+    """Yield the tensor rules of a layer, or of its first modules.
 
     ours, theirs: the layer's prefix in our parameter paths and in the other project's tensor names.
     names: the other project's names of query, key, value, attention's output, the norm after it, both feed-forward
-    layers and the norm after these; fewer leave the last parts out. linear: rules of a linear layer.
+    layers and the norm after these; fewer names omit the last modules. linear: rules of a linear layer.
     """
-    for (part, *axes), name in zip(_LAYER, names, strict=False):
-        yield from (linear if axes else norm)(f"{ours}/{part}", f"{theirs}.{name}", *axes)
+    for (path, *axes), name in zip(_LAYER, names, strict=False):
+        yield from (linear if axes else norm)(f"{ours}/{path}", f"{theirs}.{name}", *axes)
 
 
 def backbone_rules(names: Sequence[str], theirs: str, linear: Callable[..., Iterable[TensorRule]] = dense) -> Rules:

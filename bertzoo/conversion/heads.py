@@ -50,9 +50,9 @@ def add_pooling(pretrained: Pretrained, pooling: str | None) -> Pretrained:
 
 
 def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) -> Pretrained:
-    """Return the model with vectors of the first `size` dimensions, which a file gives in the form `output`.
+    """Return the model with vectors of the first `size` dimensions, which a file outputs in the form `output`.
 
-    None keeps what the model has. Raises UserError if the model has no vectors, or none of that size or form.
+    None keeps the model's value. Raises UserError if the model has no vectors, or none of that size or form.
     """
     if size is None and output is None:
         return pretrained
@@ -65,7 +65,7 @@ def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) 
         raise UserError(f"--size={size} is above the {width} dimensions of the vectors. Use a smaller one.")
     head = replace(head, output=output or head.output)
     if size is not None:
-        head = replace(head, size=size, sizes=tuple(one for one in head.sizes if one < size))
+        head = replace(head, size=size, sizes=tuple(other for other in head.sizes if other < size))
     try:
         head.build(pretrained.model, Compute())
     except ConfigError as error:
@@ -74,7 +74,7 @@ def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) 
 
 
 def vectors_digest(pretrained: Pretrained) -> str:
-    """Return the SHA-256 of all that decides the vectors of texts, but for size, form in a file, and length of rows."""
+    """Return the SHA-256 of all that determines the vectors of texts, except size, form in a file, and row length."""
     head = {name: value for name, value in plain(pretrained.head).items() if name not in ("size", "sizes", "output")}
     tokenizer, vocabulary = pretrained.tokenizer, None
     if tokenizer is not None:

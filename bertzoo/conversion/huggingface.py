@@ -25,11 +25,11 @@ from bertzoo.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from bertzoo.heads import KINDS, NoHead, SentenceEmbedding, parameter_shapes
 
 CONFIG = "config.json"
-ENTRIES = "tokenizer_entries"  # bertzoo's key for a vocabulary smaller than the word embeddings
+VOCABULARY_SIZE = "tokenizer_entries"  # bertzoo's key for a vocabulary smaller than the word embeddings
 
 
 def read_huggingface(directory: Path) -> Pretrained:
-    """Return the model in a directory, also of sentence-transformers; raises UserError naming what is wrong with it."""
+    """Return the model in a directory, also of sentence-transformers; raises UserError for an unsupported one."""
     if not sentence_modules.has_modules(directory):
         return _read_transformer(directory)
     folders = sentence_modules.find_modules(directory)
@@ -42,7 +42,7 @@ def _read_transformer(directory: Path) -> Pretrained:
     path = directory / CONFIG
     config = read_json(path, advice="Download it again.", parse_float=_finite, parse_constant=_finite)
     if config.get("format") == "bertzoo":
-        raise UserError(f"{directory} is an export that only PyTorch reads. Use the model it was made from.")
+        raise UserError(f"{directory} is an export that only PyTorch reads. Use the exported model itself.")
     if "model_type" not in config:
         raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".')
     kind = config["model_type"]
@@ -51,8 +51,8 @@ def _read_transformer(directory: Path) -> Pretrained:
         raise UserError(f"{path}: model_type = {kind!r} is not supported. Use a model of type {' or '.join(families)}.")
     family = families[kind]
     tokenizer_class = config.pop("tokenizer_class", None)  # checked below, with the vocabulary
-    if type(entries := config.pop(ENTRIES, None)) not in (int, type(None)):
-        raise UserError(f"{path}: {ENTRIES} = {entries!r} is no number of entries. Remove it.")
+    if type(size := config.pop(VOCABULARY_SIZE, None)) not in (int, type(None)):
+        raise UserError(f"{path}: {VOCABULARY_SIZE} = {size!r} is no number of tokens. Remove it.")
     model = read_model_config(family, config, str(path))
     raw, file = tensors.read_weights(directory)
     named = family.split(_plain_names(family, raw, str(file)))
@@ -66,7 +66,7 @@ def _read_transformer(directory: Path) -> Pretrained:
     params = to_ours(rules, named, parameter_shapes(model, head), str(file))
     tokenizer = tokenizers.read_tokenizer(directory)
     tokenizers.check_class(tokenizer_class, None if tokenizer is None else tokenizer.config.kind, path)
-    check_vocabulary(tokenizer, model.vocab_size, str(directory), entries)
+    check_vocabulary(tokenizer, model.vocab_size, str(directory), size)
     source: dict[str, str | int] = {"format": "huggingface", "path": str(directory)}
     if getattr(head, "sentence", False):
         source["sentence"] = family.sentence
@@ -77,25 +77,25 @@ def _read_transformer(directory: Path) -> Pretrained:
 def stated_in_card(directory: Path) -> dict[str, str]:
     """Return license, language and base_model, if stated in the header of a directory's model card.
 
-    If an entry of the header has several values, the first one counts. Without a license in the card, the first line of
+    If a field of the header has several values, the first one counts. Without a license in the card, the first line of
     LICENSE is the license.
     """
-    card, stated = directory / "README.md", {}
+    card, fields = directory / "README.md", {}
     if card.is_file():
         text = _beginning(card)
         header = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
         pattern = r"^(license|license_name|language|base_model):[ \t]*(?:\n[ \t]*-[ \t]*)?[\"']?([\w.+/-]+)"
-        stated = dict(re.findall(pattern, header[1], re.MULTILINE)) if header else {}
-    named = stated.pop("license_name", None)
-    if stated.get("license") == "other" and named:
-        stated["license"] = named
-    if stated.get("license") in ("unknown", None):
-        stated.pop("license", None)
+        fields = dict(re.findall(pattern, header[1], re.MULTILINE)) if header else {}
+    custom = fields.pop("license_name", None)
+    if fields.get("license") == "other" and custom:
+        fields["license"] = custom
+    if fields.get("license") in ("unknown", None):
+        fields.pop("license", None)
         for file in (directory / name for name in ("LICENSE", "LICENSE.txt", "LICENSE.md")):
             lines = _beginning(file).splitlines() if file.is_file() else []
             if line := next((line.strip("# \t")[:80] for line in lines if line.strip("# \t")), None):
-                return stated | {"license": line}
-    return stated
+                return fields | {"license": line}
+    return fields
 
 
 def _beginning(path: Path) -> str:
@@ -139,9 +139,9 @@ def write_huggingface(pretrained: Pretrained, directory: Path) -> None:
     # ConvBERT's default of pad_token_id is 1, and transformers does not train the embedding of that id.
     ids = {"pad": 0} if pretrained.tokenizer is None else vars(pretrained.tokenizer.specials)
     config |= {name: ids.get(token) for name, token in family.token_ids.items()}
-    filled = not isinstance(tokenizer := pretrained.tokenizer, SentencePieceTokenizer | ByteBpeTokenizer)
-    if not (filled or fits(tokenizer.vocab_size, model.vocab_size)):
-        config[ENTRIES] = tokenizer.vocab_size
+    is_filled = not isinstance(tokenizer := pretrained.tokenizer, SentencePieceTokenizer | ByteBpeTokenizer)
+    if not (is_filled or fits(tokenizer.vocab_size, model.vocab_size)):
+        config[VOCABULARY_SIZE] = tokenizer.vocab_size
     prefix = "" if key == "none" else family.prefix
     theirs = family.join(to_theirs(model_rules(family, model, head, prefix), pretrained.params, origin))
     (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -215,11 +215,11 @@ def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Ten
     if architectures[0] not in known:
         raise UserError(f"{origin}: the architecture {architectures[0]!r} is unknown{nearest(architectures[0], known)}")
     key = known[architectures[0]]
-    if (both := f"{key}{SENTENCE}") in family.heads:
+    if (sentence_key := f"{key}{SENTENCE}") in family.heads:
         # The first releases call themselves BertForMaskedLM and hold both heads of pretraining.
-        rules = family.heads[both].rules(model)
+        rules = family.heads[sentence_key].rules(model)
         if any(rule.theirs in named and rule.ours.startswith("sentence_head/") for rule in rules):
-            return both
+            return sentence_key
     return key
 
 
@@ -352,11 +352,11 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
         attributes[attribute.theirs] = next((name for name, ours in attribute.values.items() if ours == value), value)
     attributes |= family.write_more(model)
     try:
-        again = read_model_config(family, attributes, CONFIG)
+        reread = read_model_config(family, attributes, CONFIG)
     except UserError as error:
         raise Inexpressible(f"Hugging Face's {layout.architecture} cannot represent this model: {error}") from error
     for field in dataclasses.fields(model):
-        value, theirs = getattr(model, field.name), getattr(again, field.name)
+        value, theirs = getattr(model, field.name), getattr(reread, field.name)
         if value != theirs:
             if field.name == "mask_padding":
                 raise UserError(
@@ -379,9 +379,9 @@ def build_config_json(family: Family, model: Any, head: Any) -> dict[str, Any]:
         attributes["problem_type"] = problem
     if thresholds := getattr(head, "thresholds", None):
         attributes["thresholds"] = [*thresholds]  # transformers ignores them
-    back = read_head_config(family, key, model, attributes, head.pooler, CONFIG)
+    reread = read_head_config(family, key, model, attributes, head.pooler, CONFIG)
     for name in ("dropout", "pooling", "hidden", "input_dropout"):
-        if (value := getattr(head, name, None)) != (theirs := getattr(back, name, None)):
+        if (value := getattr(head, name, None)) != (theirs := getattr(reread, name, None)):
             raise UserError(
                 f"Hugging Face's {layout.architecture} cannot have this head: in that class, the head has {name} = "
                 f"{theirs}, not {value}. Use --to=pytorch instead."

@@ -5,7 +5,7 @@
     model = load("DIRECTORY")
     outputs = model(input_ids, token_type_ids, attention_mask)
 
-Requires torch and safetensors. config.json describes the parts of the model, whose classes are below; the tensors have
+Requires torch and safetensors. config.json describes the model's modules, whose classes are below; the tensors have
 bertzoo's names and layouts. Shapes: B batch, L length, M key length, D width, E embedding width, H heads,
 K size of a head, W window, G groups, V vocabulary.
 """
@@ -46,14 +46,14 @@ class Part(nn.Module):
 
     def _several(self, name: str, values: list[dict], take: Callable[[str], Tensor], path: str) -> None:
         """Add the modules of a list; a repeated module shares the parameters of its first occurrence."""
-        places = [value.get("same_as", index) for index, value in enumerate(values)]
-        for index in sorted(set(places)):
+        indices = [value.get("same_as", index) for index, value in enumerate(values)]
+        for index in sorted(set(indices)):
             self.add_module(f"{name}_{index}", make(values[index], take, f"{path}{name}_{index}."))
-        self.rows[name] = [f"{name}_{index}" for index in places]
+        self.rows[name] = [f"{name}_{index}" for index in indices]
 
     def row(self, name: str) -> list[nn.Module]:
         """Return the modules of the list `name`, looked up as attributes: a deep copy then returns its own modules."""
-        return [getattr(self, place) for place in self.rows.get(name, ())]
+        return [getattr(self, module) for module in self.rows.get(name, ())]
 
 
 class Table(Part):
@@ -159,8 +159,8 @@ class SelfAttention(Part):
 def rotate(x: Tensor, theta: float) -> Tensor:
     """Rotate the pairs (k, k + K/2) of x (B,L,H,K) by position · theta^(-2k/K)."""
     size = x.shape[-1]
-    places = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
-    angle = places[:, None, None] * theta ** (-torch.arange(0, size, 2, device=x.device) / size)
+    positions = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
+    angle = positions[:, None, None] * theta ** (-torch.arange(0, size, 2, device=x.device) / size)
     first, second = x[..., : size // 2], x[..., size // 2 :]
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
@@ -170,8 +170,8 @@ class RotaryAttention(Part):
     def forward(self, x: Tensor, mask: Tensor, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
         far, query, value = None, self.query(x), self.value(x if values is None else values)
         if self.reach is not None:
-            places = torch.arange(x.shape[1], device=x.device)
-            far = (places[:, None] - places).abs() > self.reach
+            positions = torch.arange(x.shape[1], device=x.device)
+            far = (positions[:, None] - positions).abs() > self.reach
         rotated, key = rotate(query, self.theta), rotate(self.key(x), self.theta)
         context, probabilities = attend(rotated, key, value, mask, self.dropout, far)
         if far is not None:  # padding that sees no token gets 0
@@ -190,7 +190,7 @@ class WindowedAttention(Part):
 
 
 class MixedAttention(Part):
-    """Concatenates attention heads and convolution heads, and maps them to (B,L,D)."""
+    """Concatenates attention heads and convolution heads, and projects them to (B,L,D)."""
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         query = self.query(x)
@@ -323,10 +323,10 @@ class MaskedHead(Part):
 
     tensors = ("bias",)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, word: Tensor) -> Tensor:
         z = self.norm(self.activation(self.dense(x)))
-        logits = functional.linear(z[..., : table.shape[1]], table, self.bias)
-        return logits if self.extra is None else logits + self.extra(z[..., table.shape[1] :])
+        logits = functional.linear(z[..., : word.shape[1]], word, self.bias)
+        return logits if self.extra is None else logits + self.extra(z[..., word.shape[1] :])
 
 
 class ReplacedHead(Part):

@@ -33,7 +33,7 @@ class Pretrained:
     params: dict[str, np.ndarray]  # float32 arrays by path, such as `encoder/layers_0/attention/query/kernel`
     tokenizer: Tokenizer | None
     origin: str  # the directory's name in messages
-    # texts and numbers that record where the model came from; for the task "own", also `CustomFiles.columns`; of a
+    # texts and numbers that record the model's origin; for the task "own", also `CustomFiles.columns`; of a
     # model of sentence-transformers, also `prompts`, texts to put before a text, by name
     source: dict[str, Any] = field(default_factory=dict)
     generator: "Pretrained | None" = None  # of a discriminator, the model beside it that fills the blanks, or None
@@ -53,12 +53,12 @@ class Pretrained:
 
 
 def inherited(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of `Pretrained.source` that derived models inherit: license, language and base_model."""
+    """Return the fields of `Pretrained.source` that derived models inherit: license, language and base_model."""
     return {key: source[key] for key in ("license", "language", "base_model") if key in source}
 
 
 def source_number(source: Mapping[str, Any], name: str, default: float) -> float:
-    """Return entry `name` of a `Pretrained.source` as a number, else `default`; raises UserError if it is not one."""
+    """Return field `name` of a `Pretrained.source` as a number, else `default`; raises UserError if it is not one."""
     try:
         return type(default)(source.get(name, default))
     except (TypeError, ValueError, OverflowError) as error:
@@ -70,23 +70,21 @@ def source_number(source: Mapping[str, Any], name: str, default: float) -> float
 def check_vocabulary(tokenizer: Tokenizer | None, rows: int, origin: str, recorded: int | None = None) -> None:
     """Raise UserError if word embeddings of `rows` rows do not fit the tokenizer's vocabulary.
 
-    Some projects round the number of rows up (SqueezeBERT: 30528 rows for 30522 entries); see `fits`. Without a
+    Some projects round the number of rows up (SqueezeBERT: 30528 rows for 30522 tokens); see `fits`. Without a
     tokenizer, there is no check.
 
-    recorded: number of entries that the model's file records. It replaces this rule, because a tokenizer that learnt
-    from a small text may have far fewer entries than a run has rows.
+    recorded: vocabulary size that the model's file records. It replaces this rule, because a tokenizer that learnt
+    from a small text may have far fewer tokens than a run has rows.
     """
     if tokenizer is None:
         return
-    entries, advice = tokenizer.vocab_size, "Use the vocabulary that the model was trained with."
-    if recorded is not None and entries != recorded:
-        raise UserError(f"{origin}: the vocabulary has {entries:,} entries, but the model's had {recorded:,}. {advice}")
-    if entries > rows or (recorded is None and not fits(entries, rows)):
-        raise UserError(
-            f"{origin}: the vocabulary has {entries:,} entries, but the embedding has {rows:,} rows. {advice}"
-        )
+    size, advice = tokenizer.vocab_size, "Use the vocabulary that the model was trained with."
+    if recorded is not None and size != recorded:
+        raise UserError(f"{origin}: the vocabulary has {size:,} tokens, but the model's had {recorded:,}. {advice}")
+    if size > rows or (recorded is None and not fits(size, rows)):
+        raise UserError(f"{origin}: the vocabulary has {size:,} tokens, but the embedding has {rows:,} rows. {advice}")
 
 
-def fits(entries: int, rows: int) -> bool:
-    """Return whether `rows` equals `entries`, or `entries` rounded up to a multiple of 8, 16, 32, 64 or 128."""
-    return rows in {entries, *(-(-entries // multiple) * multiple for multiple in (8, 16, 32, 64, 128))}
+def fits(vocab_size: int, rows: int) -> bool:
+    """Return whether `rows` equals `vocab_size`, or `vocab_size` rounded up to a multiple of 8, 16, 32, 64 or 128."""
+    return rows in {vocab_size, *(-(-vocab_size // multiple) * multiple for multiple in (8, 16, 32, 64, 128))}

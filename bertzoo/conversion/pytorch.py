@@ -29,11 +29,11 @@ _NAMED: dict[str, Callable] = {
 }
 
 
-def describe_module(part: nn.Module) -> dict[str, Any]:
+def describe_module(module: nn.Module) -> dict[str, Any]:
     """Return an unbound Flax module as data for JSON: its class name, its settings and, recursively, its submodules."""
-    kind = type(part).__name__
-    names = [field.name for field in dataclasses.fields(part) if field.name not in _LEFT_OUT]
-    return {"part": kind, **{name: _plain_value(getattr(part, name), f"{kind}.{name}") for name in names}}
+    kind = type(module).__name__
+    names = [field.name for field in dataclasses.fields(module) if field.name not in _LEFT_OUT]
+    return {"part": kind, **{name: _plain_value(getattr(module, name), f"{kind}.{name}") for name in names}}
 
 
 def _plain_value(value: Any, where: str) -> Any:
@@ -42,8 +42,8 @@ def _plain_value(value: Any, where: str) -> Any:
     if isinstance(value, tuple | list):
         first = [next(i for i, earlier in enumerate(value) if earlier is item) for item in value]
         return [
-            {"same_as": place} if isinstance(item, nn.Module) and place < index else _plain_value(item, where)
-            for index, (item, place) in enumerate(zip(value, first, strict=True))
+            {"same_as": earlier} if isinstance(item, nn.Module) and earlier < index else _plain_value(item, where)
+            for index, (item, earlier) in enumerate(zip(value, first, strict=True))
         ]
     if callable(value):
         names = [name for name, function in _NAMED.items() if function is value]
@@ -60,9 +60,9 @@ def modeling() -> Any:
     from bertzoo.conversion import modeling_bertzoo
 
     for head in KINDS.values():
-        for part in head.twin(modeling_bertzoo.Encoding, modeling_bertzoo.Part, torch):
-            part.__module__, part.__qualname__ = modeling_bertzoo.__name__, part.__name__
-            setattr(modeling_bertzoo, part.__name__, part)
+        for cls in head.twin(modeling_bertzoo.Encoding, modeling_bertzoo.Part, torch):
+            cls.__module__, cls.__qualname__ = modeling_bertzoo.__name__, cls.__name__
+            setattr(modeling_bertzoo, cls.__name__, cls)
     return modeling_bertzoo
 
 

@@ -20,7 +20,7 @@ Sizes = Mapping[str, int]
 
 def groups(axes: str) -> list[list[str]]:
     """Return the axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; "1" is a dimension without axes."""
-    return [[axis for axis in part.strip("()").split() if axis != "1"] for part in re.findall(r"\([^()]*\)|\S+", axes)]
+    return [[axis for axis in size.strip("()").split() if axis != "1"] for size in re.findall(r"\([^()]*\)|\S+", axes)]
 
 
 def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
@@ -29,26 +29,26 @@ def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
     known: sizes of axes; one axis of each dimension may be missing. Raises ValueError if the axes do not describe an
     array of this shape, which means that the tensor rule is wrong.
     """
-    parts, sizes = groups(axes), dict(known)
-    for part, size in zip(parts, shape, strict=False):
-        unknown = [axis for axis in part if axis not in known]
-        rest = math.prod(known[axis] for axis in part if axis in known)
+    layout, sizes = groups(axes), dict(known)
+    for names, size in zip(layout, shape, strict=False):
+        unknown = [axis for axis in names if axis not in known]
+        rest = math.prod(known[axis] for axis in names if axis in known)
         if len(unknown) > 1 or size % rest:
             raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
         sizes |= {axis: size // rest for axis in unknown}
-    if len(parts) != len(shape) or math.prod(shape) != math.prod(sizes[axis] for part in parts for axis in part):
+    if len(layout) != len(shape) or math.prod(shape) != math.prod(sizes[axis] for names in layout for axis in names):
         raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
     return sizes
 
 
 def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
     """Return the shape of an array with `axes`, from the size of each axis."""
-    return tuple(math.prod(sizes[axis] for axis in part) for part in groups(axes))
+    return tuple(math.prod(sizes[axis] for axis in names) for names in groups(axes))
 
 
 def rearrange(array: np.ndarray, axes: str, new_axes: str, sizes: Sizes) -> np.ndarray:
     """Return the array with its axes rearranged from `axes` to `new_axes`, contiguous in memory."""
-    old, new = ([axis for part in groups(each) for axis in part] for each in (axes, new_axes))
+    old, new = ([axis for names in groups(layout) for axis in names] for layout in (axes, new_axes))
     split = array.reshape([sizes[axis] for axis in old]).transpose([old.index(axis) for axis in new])
     return np.ascontiguousarray(split.reshape(shape(new_axes, sizes)))
 

@@ -1,4 +1,4 @@
-"""Read and write the files that sentence-transformers keeps beside a Hugging Face model: what makes a vector of states.
+"""Read and write the files that sentence-transformers keeps beside a Hugging Face model: pooling, projection, length.
 
 modules.json lists a Transformer, a Pooling, at most one Dense and at most one Normalize, each with its own directory
 (https://sbert.net/docs/sentence_transformer/usage/custom_models.html). Together they are the head SentenceEmbedding.
@@ -23,7 +23,7 @@ from bertzoo.heads import SentenceEmbedding, parameter_shapes
 
 MODULES = "modules.json"
 _CONFIG, _OPTIONS = "config.json", "config_sentence_transformers.json"
-_LIMITS = [  # files with the length of rows, by the release that wrote them
+_LIMITS = [  # files with the greatest number of tokens, by the release that wrote them
     "sentence_bert_config.json",
     *(f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
 ]
@@ -65,20 +65,20 @@ def find_modules(directory: Path) -> dict[str, Path]:
     if options.get("model_type") not in (None, "SentenceTransformer"):
         raise UserError(
             f"{directory / _OPTIONS}: model_type = {show(options['model_type'])} is not a SentenceTransformer. Remove "
-            f"{MODULES} to read the model without what follows its last layer."
+            f"{MODULES} to read the model without the modules after its last layer."
         )
-    entries = _read(path, [{"type": str, "path": str, "kwargs?": list | dict | None}])
+    modules = _read(path, [{"type": str, "path": str, "kwargs?": list | dict | None}])
     folders: dict[str, Path] = {}
-    for number, entry in enumerate(entries):
-        package, _, name = entry["type"].rpartition(".")
-        where = f"{path}: module {number}, {show(entry['type'])},"
+    for number, module in enumerate(modules):
+        package, _, name = module["type"].rpartition(".")
+        where = f"{path}: module {number}, {show(module['type'])},"
         if name not in _ORDER or package.partition(".")[0] != "sentence_transformers":
             raise UserError(f"{where} is not supported. Use a model with only {', '.join(_ORDER)}.")
         if name in folders or any(_ORDER.index(name) < _ORDER.index(earlier) for earlier in folders):
             raise UserError(f"{where} follows {', '.join(folders)}. Use a model with each of {', '.join(_ORDER)} once.")
-        if entry.get("kwargs"):
-            raise UserError(f"{where} has kwargs = {show(entry['kwargs'])}, which is not supported. Use another model.")
-        folder = entry["path"]
+        if module.get("kwargs"):
+            raise UserError(f"{where} has unsupported kwargs = {show(module['kwargs'])}. Use another model.")
+        folder = module["path"]
         if folder != Path(folder).name or folder == ".." or (folder == "" and name != "Transformer"):
             raise UserError(
                 f"{where} has path = {show(folder)}, but it may only name a folder beside {MODULES}. Download it again."
@@ -93,7 +93,7 @@ def find_modules(directory: Path) -> dict[str, Path]:
 def add_modules(backbone: Pretrained, folders: Mapping[str, Path], directory: Path) -> Pretrained:
     """Return the model of a directory: `backbone`, read from the module Transformer, with its head SentenceEmbedding.
 
-    The length of rows and the prompts go into `source`. Raises UserError for a module, or a value of its options, that
+    The greatest length and the prompts go into `source`. Raises UserError for a module, or a value of its options, that
     the head cannot express.
     """
     model, notes = backbone.model, _read_options(directory / _OPTIONS)
@@ -113,13 +113,13 @@ def add_modules(backbone: Pretrained, folders: Mapping[str, Path], directory: Pa
             f"{directory / _OPTIONS}: similarity_fn_name = {show(similarity)} is not supported, because bertzoo "
             'compares vectors by the cosine. Change it to "cosine" if that serves.'
         )
-    whole = projection or model.hidden_size
-    width = min(size or whole, whole)
+    full = projection or model.hidden_size
+    width = min(size or full, full)
     head = SentenceEmbedding(
         pooling=pooling,  # pyright: ignore[reportArgumentType] (a value of _POOLINGS)
         projection=projection,
         activation=activation,  # pyright: ignore[reportArgumentType] (a value of _ACTIVATIONS)
-        size=width if width < whole else 0,
+        size=width if width < full else 0,
         normalise=normalise,
         sizes=tuple(s for s in notes.pop("sizes") if s <= width),
     )
@@ -138,18 +138,18 @@ def add_modules(backbone: Pretrained, folders: Mapping[str, Path], directory: Pa
 def write_modules(pretrained: Pretrained, directory: Path) -> None:
     """Write sentence-transformers' files beside a backbone; raises UserError if its modules cannot express the head."""
     head, model, source = pretrained.head, pretrained.model, pretrained.source
-    entries = ["Transformer"]
+    modules = ["Transformer"]
 
     def add(name: str, config: Mapping[str, Any]) -> Path:
-        folder = directory / f"{len(entries)}_{name}"
-        entries.append(name)
+        folder = directory / f"{len(modules)}_{name}"
+        modules.append(name)
         folder.mkdir()
         _write(folder / _CONFIG, config)
         return folder
 
     flags = {flag: _POOLINGS.get(mode) == head.pooling for flag, mode in _FLAGS.items()}
     add("Pooling", {"word_embedding_dimension": model.hidden_size, **flags, "include_prompt": True})
-    kernel, bias, tanh = _last_map(pretrained)
+    kernel, bias, tanh = _last_linear(pretrained)
     if kernel is not None:
         inputs, outputs = kernel.shape
         sizes = {"in_features": inputs, "out_features": outputs, "bias": bias is not None}
@@ -160,10 +160,10 @@ def write_modules(pretrained: Pretrained, directory: Path) -> None:
         tensors.write_safetensors(to_theirs(rules, named, pretrained.origin), folder / tensors.SAFE)
     if head.normalise:
         add("Normalize", {})
-    places = ["", *(f"{number}_{name}" for number, name in enumerate(entries) if number)]
+    folders = ["", *(f"{number}_{name}" for number, name in enumerate(modules) if number)]
     listed = [
-        {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{name}"}
-        for number, (name, place) in enumerate(zip(entries, places, strict=True))
+        {"idx": number, "name": str(number), "path": folder, "type": f"sentence_transformers.models.{name}"}
+        for number, (name, folder) in enumerate(zip(modules, folders, strict=True))
     ]
     _write(directory / MODULES, listed)
     longest = min(int(source.get("max_length", model.max_positions)), model.max_positions)
@@ -182,8 +182,8 @@ def write_modules(pretrained: Pretrained, directory: Path) -> None:
 _RULES = [*dense("projection", "linear", "D", "P")]
 
 
-def _last_map(pretrained: Pretrained) -> tuple[np.ndarray | None, np.ndarray | None, bool]:
-    """Return kernel, bias and whether tanh follows, of a Dense that cuts, projects or pools as `head` does; or None."""
+def _last_linear(pretrained: Pretrained) -> tuple[np.ndarray | None, np.ndarray | None, bool]:
+    """Return kernel or None, bias and whether tanh follows, of a Dense that cuts, projects or pools as `head` does."""
     head, params = pretrained.head, pretrained.params
     layer = "projection" if head.projection else None
     if head.pooler and "pooler/kernel" in params:
@@ -239,7 +239,7 @@ def _read_dense(folder: Path | None, width: int) -> tuple[int, str, Tensors]:
 
 
 def _read_length(folder: Path, backbone: Pretrained) -> int:
-    """Return the number of tokens to which rows are cut; raises UserError for an option that changes the states."""
+    """Return the number of tokens to which texts are cut; raises UserError for an option that changes the states."""
     path = next((folder / name for name in _LIMITS if os.path.lexists(folder / name)), folder / _LIMITS[0])
     options = _read(path, {"max_seq_length?": int | None, "do_lower_case?": bool}) if os.path.lexists(path) else {}
     _check_known(options, {"max_seq_length", "do_lower_case", "unpad_inputs", *_PLAIN}, path)

@@ -76,7 +76,7 @@ _ENDS = (
     ("key_conv_attn_layer.bias", "conv_attn_key.bias", "(H K)"),
     (".weight", ".kernel", _REVERSED),
 )
-_PARTS = {  # of names: at Hugging Face -> in TensorFlow
+_INSIDE = {  # inside names: at Hugging Face -> in TensorFlow
     "dense_prediction": "dense_1",
     "conv_kernel_layer": "conv_attn_kernel",
     "conv_out_layer": "conv_attn_point",
@@ -141,7 +141,7 @@ def find_checkpoint(path: Path) -> Path | None:
 
 
 def read_tensorflow(prefix: Path) -> Pretrained:
-    """Return the model of a checkpoint's prefix, with its generator, if any; raises UserError naming what is wrong."""
+    """Return the model of a checkpoint's prefix, with its generator, if any; raises UserError for a damaged one."""
     arrays = read_variables(
         prefix, lambda name: name.split("/")[-1] not in _NOT_OF_THE_MODEL and not name.startswith(_TEACHER)
     )
@@ -171,7 +171,7 @@ def variable_rules(family: Family, model: Any, head: Any, scope: str) -> list[Te
                     new_axes = " ".join(reversed(re.findall(r"\([^()]*\)|\S+", axes)))
                 name, axes = name.removesuffix(end) + new_end, new_axes or axes
                 break
-        for before, after in _PARTS.items():
+        for before, after in _INSIDE.items():
             name = name.replace(before, after)
         if grouped and re.search(r"layer_\d+\.(intermediate|output)\.dense", name):
             name, axes = name.replace(".dense.", ".g_dense."), rule.their_axes
@@ -214,13 +214,13 @@ def _read_bert(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) -> 
 def _read_electra(prefix: Path, arrays: Tensors, config: dict[str, Any] | None) -> Pretrained:
     kind = "convbert" if any("/conv_attn_key/" in name for name in arrays) else "electra"
     scopes = ("generator/", "generator_predictions/")
-    two = _any(arrays, "generator/")
-    discriminator = {name: array for name, array in arrays.items() if not (two and name.startswith(scopes))}
+    has_generator = _any(arrays, "generator/")
+    discriminator = {name: array for name, array in arrays.items() if not (has_generator and name.startswith(scopes))}
     key = "masked" if _any(discriminator, "generator_predictions/") else "none"
     key = "replaced" if _any(discriminator, "discriminator_predictions/") else key
     sizes = {**infer_electra_config(prefix, arrays, "electra"), **(config or {})}
     pretrained = _build(prefix, discriminator, kind, sizes, key, "electra", str(prefix))
-    if not two:
+    if not has_generator:
         return pretrained
     generator = {name: array for name, array in arrays.items() if name.startswith((*scopes, "electra/embeddings/"))}
     sizes = infer_electra_config(prefix, arrays, "generator")
@@ -261,11 +261,11 @@ def infer_electra_config(prefix: Path, arrays: Tensors, scope: str) -> dict[str,
     if not _any(arrays, f"{attention}/conv_attn_key/"):
         return sizes
     window = shape(f"{attention}/conv_attn_key/depthwise_kernel", 3)[0]
-    left = max(1, shape(f"{attention}/conv_attn_kernel/bias", 1)[0] // window)
-    size = max(1, shape(f"{attention}/query/bias", 1)[0] // left)
+    remaining = max(1, shape(f"{attention}/conv_attn_kernel/bias", 1)[0] // window)
+    size = max(1, shape(f"{attention}/query/bias", 1)[0] // remaining)
     heads = max(1, hidden // size)
     # Several head ratios can give the same model: prefer 2, the release's.
-    ratio = 2 if max(1, heads // 2) == left else max(1, heads // left)
+    ratio = 2 if max(1, heads // 2) == remaining else max(1, heads // remaining)
     groups = shape(f"{layer}/intermediate/g_dense/kernel", 3)[0] if grouped else 1
     more = {"num_attention_heads": heads, "head_ratio": ratio, "conv_kernel_size": window, "num_groups": groups}
     return {**sizes, **more}

@@ -28,8 +28,8 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
     if (directory / SAFE).is_file():
         return read_safetensors(directory / SAFE), directory / SAFE
     if (index := directory / INDEX).is_file():
-        places, tensors = read_json(index, {"weight_map": {str: str}}, "Download it again.")["weight_map"], {}
-        for file in sorted({*places.values()}):
+        files, tensors = read_json(index, {"weight_map": {str: str}}, "Download it again.")["weight_map"], {}
+        for file in sorted({*files.values()}):
             if Path(file).name != file or not (directory / file).is_file():
                 raise UserError(f"{index} names {file}, which is not a file beside it. Download the missing file.")
             tensors |= read_safetensors(directory / file)
@@ -50,14 +50,14 @@ def read_safetensors(path: Path, integers: bool = True) -> Tensors:
     types = (*_FLOATS, "I64", "I32") if integers else _FLOATS
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            for name, part in parts.items():
-                if (kind := part.get_dtype()) not in types:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            for name, tensor in slices.items():
+                if (kind := tensor.get_dtype()) not in types:
                     raise UserError(
                         f"{path}: the tensor {name} is of type {kind}. Save it as one of {', '.join(_FLOATS)}."
                     )
-            check_available(sum(4 * math.prod(part.get_shape()) for part in parts.values()), str(path))
-            arrays = {name: (file.get_tensor(name), part.get_dtype() in _FLOATS) for name, part in parts.items()}
+            check_available(sum(4 * math.prod(tensor.get_shape()) for tensor in slices.values()), str(path))
+            arrays = {name: (file.get_tensor(name), tensor.get_dtype() in _FLOATS) for name, tensor in slices.items()}
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged or not a safetensors file: {error}. Download it again.") from error
     tensors = {name: a.astype(np.float32, copy=False) if floats else a for name, (a, floats) in arrays.items()}

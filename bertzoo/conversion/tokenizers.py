@@ -1,4 +1,4 @@
-"""Read and write the tokenizer files of Hugging Face directories; turn SentencePiece models to `tokenizer.json`."""
+"""Read and write the tokenizer files of Hugging Face directories; convert SentencePiece models to `tokenizer.json`."""
 
 import json
 import logging
@@ -124,10 +124,10 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
         if value != ours:
             raise UserError(f"{path}: {name} = {value!r} is not supported. Use a tokenizer with {name} = {ours!r}.")
     numbers = read_table(path, _WORDPIECE)["model"]["vocab"]
-    entries = sorted(numbers, key=numbers.__getitem__)
-    if [numbers[entry] for entry in entries] != list(range(len(entries))):
+    tokens = sorted(numbers, key=numbers.__getitem__)
+    if [numbers[token] for token in tokens] != list(range(len(tokens))):
         raise UserError(
-            f"{path} is damaged: its {len(entries):,} entries do not have the ids 0 to {len(entries) - 1:,}, "
+            f"{path} is damaged: its {len(tokens):,} tokens do not have the ids 0 to {len(tokens) - 1:,}, "
             "each once. Download it again."
         )
     options = {
@@ -140,7 +140,7 @@ def _read_wordpiece(directory: Path, whole: dict[str, Any]) -> Tokenizer:
     if config.normalization != _config("wordpiece", "", options).normalization:
         used = ", ".join(f"{name} = {value}" for name, value in config.normalization.items())
         _LOG.warning(f"warning: {OPTIONS} overrides {path}, as in transformers: {used}")
-    return WordPieceTokenizer(replace(config, vocab_size=max(len(entries), 6)), entries, str(path))
+    return WordPieceTokenizer(replace(config, vocab_size=max(len(tokens), 6)), tokens, str(path))
 
 
 def _config(kind: str, path: str, options: dict[str, Any]) -> WordPiece | SentencePiece:
@@ -172,7 +172,7 @@ def read_options(directory: Path, kind: str, whole: Mapping[str, Any] | None = N
         )
     for setting, value in options.items():
         fixed = _FIXED[kind].get(setting)
-        if fixed and not any(value is one or value == one for one in fixed):
+        if fixed and not any(value is only or value == only for only in fixed):
             raise UserError(
                 f"{path}: {setting} = {value!r} is not supported. Use a tokenizer with {setting} = {fixed[0]!r}."
             )
@@ -189,9 +189,9 @@ def _steps(whole: Mapping[str, Any]) -> dict[str, bool]:
     """Return the options of ALBERT's tokenizer that the normalizer in a tokenizer.json stands for; {} without it."""
     kinds, normalizers = set(), [whole.get("normalizer")]
     while normalizers:
-        if isinstance(one := normalizers.pop(), dict):
-            kinds.add(one.get("type"))
-            normalizers += one.get("normalizers") or []
+        if isinstance(step := normalizers.pop(), dict):
+            kinds.add(step.get("type"))
+            normalizers += step.get("normalizers") or []
     return {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds} if whole else {}
 
 
@@ -199,9 +199,9 @@ def check_class(name: Any, kind: str | None, path: Path) -> None:
     """Raise UserError if a tokenizer_class is not in `CLASSES[kind]` or, if there is no vocabulary, in CLASSES."""
     known = CLASSES[kind] if kind else {*chain(*CLASSES.values())}
     if name is not None and (not isinstance(name, str) or name not in known):
-        place = f"for a {kind} vocabulary" if kind else "here"
+        where = f"for a {kind} vocabulary" if kind else "here"
         raise UserError(
-            f"{path}: tokenizer_class = {name!r} is not supported {place}. Use one of {', '.join(sorted(known))}."
+            f"{path}: tokenizer_class = {name!r} is not supported {where}. Use one of {', '.join(sorted(known))}."
         )
 
 
@@ -253,8 +253,8 @@ def _content(value: Any) -> Any:
 def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any, beside_file: bool = False) -> None:
     """Write the files that `AutoTokenizer.from_pretrained` reads.
 
-    If the model's word embeddings have more rows than a WordPiece vocabulary has entries, and not just rounded up as
-    `pretrained.fits` allows, entries [unused0], [unused1] and so on fill the vocabulary up.
+    If the model's word embeddings have more rows than a WordPiece vocabulary has tokens, and not just rounded up as
+    `pretrained.fits` allows, tokens [unused0], [unused1] and so on fill the vocabulary up.
 
     beside_file: whether the files belong to a model's file for phones. Its vocabulary is not filled up, and a
     SentencePiece model that is not unigram has no tokenizer.json.
@@ -264,7 +264,7 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any, beside_fi
     config = tokenizer.config
     match tokenizer:
         case WordPieceTokenizer():
-            names, tokenizer = _BERT, tokenizer if beside_file else _filled_up(tokenizer, model.vocab_size)
+            names, tokenizer = _BERT, tokenizer if beside_file else _fill_up(tokenizer, model.vocab_size)
             library = tokenizer.library
             library.post_processor = pair_template(library.token_to_id)
             library.add_special_tokens(list(names.values()))
@@ -298,13 +298,13 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, model: Any, beside_fi
         (directory / name).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
 
 
-def _filled_up(tokenizer: WordPieceTokenizer, rows: int) -> WordPieceTokenizer:
-    entries = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
-    if not fits(len(entries), rows):
-        unused = [f"[unused{number}]" for number in range(rows + len(entries))]
-        taken = set(entries)
-        entries += [name for name in unused if name not in taken][: max(0, rows - len(entries))]
-    return WordPieceTokenizer(replace(tokenizer.config, vocab_size=len(entries)), entries, "of the model")
+def _fill_up(tokenizer: WordPieceTokenizer, rows: int) -> WordPieceTokenizer:
+    tokens = [tokenizer.token(index) for index in range(tokenizer.vocab_size)]
+    if not fits(len(tokens), rows):
+        unused = [f"[unused{number}]" for number in range(rows + len(tokens))]
+        used = set(tokens)
+        tokens += [name for name in unused if name not in used][: max(0, rows - len(tokens))]
+    return WordPieceTokenizer(replace(tokenizer.config, vocab_size=len(tokens)), tokens, "of the model")
 
 
 def build_albert_pipeline(
@@ -312,7 +312,7 @@ def build_albert_pipeline(
 ) -> tokenizers.Tokenizer:
     """Return AlbertTokenizer's pipeline for a serialised unigram model. specials: such as {"pad_token": "<pad>"}."""
     processor = sentencepiece_library().SentencePieceProcessor(model_proto=model)
-    # ALBERT's code cuts a piece such as "9," in two. With a score lower by 100, `tokenizers` prefers the two parts, as
+    # ALBERT's code cuts a piece such as "9," in two. With a score lower by 100, `tokenizers` prefers the two pieces, as
     # in the tokenizer.json of ALBERT's releases.
     pieces = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
     pieces = [(piece, score - 100 * ends_in_number_and_comma(piece)) for piece, score in pieces]

@@ -416,7 +416,7 @@ def _advice(
         return f"the state alone is too large: split it with --mesh.fsdp={size} or more, or take a larger slice"
     options = [f"--{recipe.where(index)}.accumulate={2 * recipe.stages[index].microbatches}"]
     options += [] if recipe.compute.remat else ["--compute.remat=true"]
-    problem = "only the compiler can show whether it fits" if fits is None else "the activations are too large"
+    problem = "only the compiler can tell whether it fits" if fits is None else "the activations are too large"
     return f"{problem}; {' or '.join(options)} makes the activations smaller, and so does a smaller batch"
 
 
