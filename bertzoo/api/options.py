@@ -100,7 +100,7 @@ class EvaluateOptions(RunnableOptions):
     checkpoint: Checkpoint | None = checkpoint_field(PRETRAINED)
     corpus: str | None = corpus_field(PRETRAINED, "the run's corpus")
     stage: int | None = option(
-        "the stage whose row length applies (default: the last)", None, group=PRETRAINED, metavar="N"
+        "the stage whose sequence length applies (default: the last)", None, group=PRETRAINED, metavar="N"
     )
     task: str | None = finetuned("the task (default: the task that the model records)", None, metavar="NAME")
     data_dir: Location | None = finetuned(
@@ -108,7 +108,7 @@ class EvaluateOptions(RunnableOptions):
     )
     split: Literal["train", "dev", "test"] | None = finetuned("the examples to score (default: dev)", None)
     input: Location | None = finetuned(
-        "a file of rows to score, for a model of the task `own` (default: the examples of --split)",
+        "a file of examples to score, for a model of the task `own` (default: the examples of --split)",
         None,
         metavar="FILE",
     )

@@ -117,7 +117,7 @@ def classifier(pretrained: Pretrained) -> Pretrained:
 def write_timed(
     target: Target, pretrained: Pretrained, file: Path, lengths: Sequence[int], precision: Precision
 ) -> dict[str, Any]:
-    """Write a file for rows of `lengths` tokens; return the fields of its metadata JSON that a benchmark reads."""
+    """Write a file for sequences of `lengths` tokens; return the fields of its metadata JSON that a benchmark reads."""
     graph = training_graph(pretrained)
     facts = target.make(pretrained, graph, FileSettings(lengths=tuple(lengths), precision=precision), file)
     model = pretrained.model
@@ -148,7 +148,7 @@ ANY_VOCABULARY = 32  # vocabulary size assumed for files without a description
 
 
 def flops_by_component(pretrained: Pretrained, length: int) -> dict[str, int]:
-    """Count the FLOPs of a training graph's matrix products for a row of `length` tokens, by name in COMPONENTS."""
+    """Count the FLOPs of a training graph's matrix products for `length` tokens, by name in COMPONENTS."""
     graph = training_graph(pretrained)
     counts = dict.fromkeys(COMPONENTS, 0)
     for scope, count in flops_by_scope(lambda graph, row: graph(**row), graph, row_shapes(graph, length)).items():
@@ -158,7 +158,7 @@ def flops_by_component(pretrained: Pretrained, length: int) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentShares:
-    """Shares (0 to 1) of a model's FLOPs for a row of `length` tokens, by name in COMPONENTS."""
+    """Shares (0 to 1) of a model's FLOPs for a sequence of `length` tokens, by name in COMPONENTS."""
 
     model: str
     length: int
@@ -266,9 +266,9 @@ class Case:
         return LoadRequest(self.backend, str(self.file), self.threads, vocabulary, inputs)
 
     def resolve_length(self, available: Sequence[int]) -> int:
-        """Return the row length to time, in tokens; raises UserError if it is not one of `available`.
+        """Return the sequence length to time, in tokens; raises UserError if it is not one of `available`.
 
-        available: the file's row lengths; empty if the file takes any length, or a range that its description has. If
+        available: the file's lengths; empty if the file takes any length, or a range that its description has. If
         `self.length` is None, the result is 128 or, if the file does not take 128, the file's greatest length.
         """
         if (span := self.description.get("lengths")) and not available:
@@ -318,7 +318,7 @@ def benchmark(
     settings: BenchmarkSettings | None = None,
     parts: bool = False,
 ) -> BenchmarkResult:
-    """Time models in turns on this machine's CPU; each stays loaded in a process of its own.
+    """Time models in turns on this machine's CPU; each is loaded in a separate process.
 
     models: configs (random weights), model directories, or files of `bertzoo convert`. overrides: options of
     the configs. parts: also count each model's operations by component.
@@ -403,7 +403,7 @@ def prepare(
     """Yield a case for each backend, precision, thread count and length of a model.
 
     A model that is not a file is first written to `folder`, once for each backend and precision or, if the backend's
-    files have a single row length, once for each backend, precision and length.
+    files have a single length, once for each backend, precision and length.
     """
 
     def cases(backend: str, files: Mapping[Any, tuple[Path, Mapping[str, Any]]]) -> Iterator[Case]:

@@ -47,11 +47,11 @@ class Worker:
             raise
 
     def run(self, lengths: Sequence[int]) -> list[float]:
-        """Run a row of each length; return the seconds of each."""
+        """Run a sequence of each length; return the seconds of each."""
         return self._send({"lengths": list(lengths)})["seconds"]
 
     def outputs(self, length: int) -> dict[str, list[float]]:
-        """Run a row of this length; return its outputs by name, each flattened."""
+        """Run a sequence of this length; return its outputs by name, each flattened."""
         return self._send({"outputs": length})["outputs"]
 
     def peak(self) -> int:
@@ -103,7 +103,7 @@ def take_turns(
 ) -> list[Rounds]:
     """Time `runs` runs of every worker, spread evenly over the rounds; return the seconds by worker and round.
 
-    lengths: for each worker, the tokens of its row. level: of the log's line after each round.
+    lengths: for each worker, the tokens of its sequence. level: of the log's line after each round.
 
     In every round, each worker first runs once without being timed.
     """

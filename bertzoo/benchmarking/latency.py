@@ -1,4 +1,4 @@
-"""Measure latency tables, from which pruning estimates milliseconds per row: time small encoders in LiteRT.
+"""Measure latency tables, from which pruning estimates milliseconds per sequence: time small encoders in LiteRT.
 
 The encoders cover a grid of sizes. Each is timed with 1 and with 3 layers; the difference yields the time of a layer.
 All are classifiers, so the last layer computes the first token only.
@@ -126,7 +126,7 @@ def _setting(settings: BenchmarkSettings) -> tuple[int, int, Any]:
 
 
 def milliseconds(models: Sequence[Model], settings: BenchmarkSettings) -> tuple[list[float], str]:
-    """Return the milliseconds of a row in every model, and the runtime's version.
+    """Return the milliseconds of a sequence in every model, and the runtime's version.
 
     settings: with one length, one number of threads and at most one precision.
 

@@ -25,7 +25,7 @@ class BenchmarkSettings:
         "numbers of CPU threads to measure with (default: 1)", (1,), metavar="N,…", least=1
     )
     lengths: tuple[int, ...] | None = _measured(
-        "row lengths in tokens to measure with (default: 128)", None, metavar="N,…", least=1
+        "sequence lengths in tokens to measure with (default: 128)", None, metavar="N,…", least=1
     )
     precisions: tuple[str, ...] | None = _measured(
         "precisions of the weights, as in `bertzoo convert` (default: fp32)", None, metavar="A,B", flag="--precision"

@@ -8,14 +8,14 @@ Reads JSON objects from standard input, one per line, and answers each with a JS
 The first request holds the fields of a `LoadRequest`. The answer has:
 
 - `empty`: peak memory of the runtime without a model, in bytes
-- `lengths`: row lengths of the file, in tokens; empty if the file takes any length
+- `lengths`: sequence lengths of the file, in tokens; empty if the file takes any length
 - `threads`: number of threads in use
 - `version`: version of the runtime
 
 Later requests and their answers:
 
-- {"lengths": [128, …]}: run a row of each length; the answer has the `seconds` of each run.
-- {"outputs": 128}: run a row of this length; the answer has its `outputs` by name, flattened.
+- {"lengths": [128, …]}: run a sequence of each length; the answer has the `seconds` of each run.
+- {"outputs": 128}: run a sequence of this length; the answer has its `outputs` by name, flattened.
 - {"peak": true}: the answer has the `peak` memory of the process minus `empty`, in bytes.
 """
 
@@ -33,11 +33,11 @@ import numpy as np
 from bertzoo.core.documents import parse_json
 
 TEXT_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
-Inference = Callable[[], Mapping[str, Any]]  # runs one row; returns once its outputs are computed
+Inference = Callable[[], Mapping[str, Any]]  # runs one sequence; returns once its outputs are computed
 
 
 class LoadRequest(NamedTuple):
-    """A file to load, in the format `backend`, and rows of ids below `vocabulary`.
+    """A file to load, in the format `backend`, and sequences of ids below `vocabulary`.
 
     inputs: names of the inputs, for files that do not record them.
     """
@@ -51,7 +51,7 @@ class LoadRequest(NamedTuple):
 
 # A generator that imports the runtime, yields its package's name, then loads a model. The memory at the first yield
 # is the runtime's. Then it yields a function that maps a length to one that runs a random row of this length, and
-# the file's row lengths, empty if it takes any length.
+# the file's sequence lengths, empty if it takes any length.
 Loader = Iterator[Any]
 
 
@@ -90,7 +90,7 @@ def litert(request: LoadRequest) -> Loader:
 def onnx(request: LoadRequest) -> Loader:
     """Yield onnxruntime's package name, then the file loaded for the CPU.
 
-    In a file that takes texts, a row of N tokens is a text of N - 2 full stops, because the file adds [CLS] and [SEP].
+    In a file that takes texts, N tokens are a text of N - 2 full stops, because the file adds [CLS] and [SEP].
     """
     import onnxruntime  # noqa: F401 (its memory must not count as the model's)
 
@@ -101,7 +101,7 @@ def onnx(request: LoadRequest) -> Loader:
         file = runtimes.OnnxText(Path(request.path), request.threads)
         yield (lambda length: lambda: file.run(["." * (length - 2)])), ()
         return
-    run = runtimes.Onnx(Path(request.path), request.threads)  # raises an exception for a row of a wrong length
+    run = runtimes.Onnx(Path(request.path), request.threads)  # raises an exception for a wrong length
 
     def prepare(length: int) -> Inference:
         shapes = {name: (1, 1 if name == "masked_positions" else length) for name in request.inputs}

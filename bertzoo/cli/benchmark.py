@@ -2,7 +2,7 @@
 
 MODEL is a shipped config or TOML file (random weights), a run, a checkpoint, a model or Hugging Face directory, or a
 file that `bertzoo convert` wrote. A model without a task's head is measured as a classifier of two classes. The models
-take turns, with one row at a time. Speeds are relative to the first MODEL of BERT-base's shape or, without such a
+take turns, with one text at a time. Speeds are relative to the first MODEL of BERT-base's shape or, without such a
 MODEL, to the first MODEL; a speed of 2 is twice as fast.
 
 examples:

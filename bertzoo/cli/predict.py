@@ -4,7 +4,7 @@ MODEL is a run (a fine-tuning run's best seed), RUN/seed-N, RUN/checkpoints/STEP
 a file that `bertzoo convert` wrote. The model's head decides the prediction: tokens for each [MASK], a label with its
 probability, all labels above 50 %, a number, a tag for every word, entities with their start and end, or the answer to
 a question. For a task on pairs, two TEXTs, or one line with a tab, make one pair; a question and its context are one,
-too. Entities and answers are found in texts of any length; other texts are cut to the row length of training, and the
+too. Entities and answers are found in texts of any length; other texts are cut to the length of training, and the
 command prints how many.
 
 examples:
@@ -149,10 +149,10 @@ def _check_output(options: PredictFlags, model: "TaskModel") -> None:
     if not options.output:
         return
     output, directory = Path(options.output).resolve(), Path(options.data_dir or model.recipe.data_dir).resolve()
-    own = model.recipe.own
+    custom = model.recipe.own
     files = {Path(options.input).resolve()} if options.input else set()
     if options.split:
-        files |= {directory, *((directory / name).resolve() for name in (own.train, own.dev, own.test) if name)}
+        files |= {directory, *((directory / x).resolve() for x in (custom.train, custom.dev, custom.test) if x)}
     if output in files:
         raise UserError(f"--output={options.output} is an input. Name another file.")
     # Files of the task `own` are named above; every file in a directory of GLUE or SQuAD belongs to the task.
@@ -184,7 +184,7 @@ def _read_split(options: PredictFlags, split: str, model: "TaskModel") -> Sequen
     first, *others = task.data_sets(split)
     if others:
         raise UserError(
-            f"--split={split} of {task.name} has parts {' and '.join((first, *others))}. Use {first}, or another."
+            f"--split={split} of {task.name} has the sets {' and '.join((first, *others))}. Use {first}, or another."
         )
     table = task.read(first, directory)
     log_skipped({first: table.skipped} if table.skipped else {}, "rows")

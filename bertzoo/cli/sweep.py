@@ -52,7 +52,7 @@ class SweepFlags(JobFlags):
         "rungs: each trains the better half for twice the FLOPs (default: none)", None, metavar="N", least=1
     )
     budget_ms: float | None = _search_option(
-        "most milliseconds of a row in a model (default: no limit)", None, metavar="MS", least=0
+        "most milliseconds of a sequence in a model (default: no limit)", None, metavar="MS", least=0
     )
     table: Path | None = _search_option("for --budget_ms: a latency table (default: measure)", None, metavar="FILE")
 

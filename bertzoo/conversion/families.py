@@ -108,7 +108,7 @@ SQUEEZEBERT = Family(
         Attribute("intermediate_groups", "intermediate_groups", 4),
         Attribute("output_groups", "output_groups", 4),
     ),
-    fixed={"layer_norm_eps": 1e-12},  # the layers' norms have this epsilon, whatever the attribute says
+    fixed={"layer_norm_eps": 1e-12},  # the layers' norms have this epsilon, whatever the attribute is
     rules=backbone_rules(
         (
             *(f"attention.{name}" for name in ("query", "key", "value")),

@@ -11,7 +11,7 @@ from bertzoo.core.errors import UserError
 
 
 class Inexpressible(UserError):
-    """Raised if Hugging Face's transformers has no class that computes the model; the message says why."""
+    """Raised if Hugging Face's transformers has no class that computes the model; the message has the reason."""
 
 
 # Attributes that do not change a model's outputs at inference, or that the head or the tokenizer reads.

@@ -211,10 +211,10 @@ def _find_head(family: Family, model: Any, config: Mapping[str, Any], named: Ten
                 f"{origin} has no architectures, and its tensors fit {classes}. Add architectures with one of them."
             )
         return fitting[0]
-    known = {layout.architecture: key for key, layout in family.heads.items()}
-    if architectures[0] not in known:
-        raise UserError(f"{origin}: the architecture {architectures[0]!r} is unknown{nearest(architectures[0], known)}")
-    key = known[architectures[0]]
+    keys = {layout.architecture: key for key, layout in family.heads.items()}
+    if architectures[0] not in keys:
+        raise UserError(f"{origin}: the architecture {architectures[0]!r} is unknown{nearest(architectures[0], keys)}")
+    key = keys[architectures[0]]
     if (sentence_key := f"{key}{SENTENCE}") in family.heads:
         # The first releases call themselves BertForMaskedLM and hold both heads of pretraining.
         rules = family.heads[sentence_key].rules(model)
@@ -229,10 +229,10 @@ _MOST_LABELS = 1_000_000
 def read_model_config(family: Family, attributes: Mapping[str, Any], origin: str) -> Any:
     """Return the model config that config.json, at `origin`, describes; raises UserError naming a wrong attribute."""
     fixed = {name: value for name, value in {**FIXED, **family.fixed}.items() if name not in family.ignored}
-    known = {a.theirs for a in family.attributes} | IGNORED | family.ignored | fixed.keys() | family.dropouts.keys()
-    known |= family.more
+    allowed = {a.theirs for a in family.attributes} | IGNORED | family.ignored | fixed.keys() | family.dropouts.keys()
+    allowed |= family.more
     for name, value in attributes.items():
-        if name not in known:
+        if name not in allowed:
             raise UserError(
                 f"{origin}: the attribute {name} = {value!r} is unknown, and may matter. Use a model without it."
             )

@@ -23,22 +23,22 @@ def groups(axes: str) -> list[list[str]]:
     return [[axis for axis in size.strip("()").split() if axis != "1"] for size in re.findall(r"\([^()]*\)|\S+", axes)]
 
 
-def bind(axes: str, shape: tuple[int, ...], known: Sizes) -> dict[str, int]:
+def bind(axes: str, shape: tuple[int, ...], sizes: Sizes) -> dict[str, int]:
     """Return the size of each axis of an array with `axes` and `shape`.
 
-    known: sizes of axes; one axis of each dimension may be missing. Raises ValueError if the axes do not describe an
+    sizes: by axis; one axis of each dimension may be missing. Raises ValueError if the axes do not describe an
     array of this shape, which means that the tensor rule is wrong.
     """
-    layout, sizes = groups(axes), dict(known)
+    layout, bound = groups(axes), dict(sizes)
     for names, size in zip(layout, shape, strict=False):
-        unknown = [axis for axis in names if axis not in known]
-        rest = math.prod(known[axis] for axis in names if axis in known)
+        unknown = [axis for axis in names if axis not in sizes]
+        rest = math.prod(sizes[axis] for axis in names if axis in sizes)
         if len(unknown) > 1 or size % rest:
             raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
-        sizes |= {axis: size // rest for axis in unknown}
-    if len(layout) != len(shape) or math.prod(shape) != math.prod(sizes[axis] for names in layout for axis in names):
+        bound |= {axis: size // rest for axis in unknown}
+    if len(layout) != len(shape) or math.prod(shape) != math.prod(bound[axis] for names in layout for axis in names):
         raise ValueError(f"axes {axes!r} do not describe an array of shape {shape}")
-    return sizes
+    return bound
 
 
 def shape(axes: str, sizes: Sizes) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ def _complete(rules: Iterable[TensorRule], shapes: Shapes, origin: str, advice: 
     return rules
 
 
-def _check_known(names: Iterable[str], known: Collection[str], before: str, after: str, advice: str) -> None:
-    if unknown := [name for name in names if name not in known]:
+def _check_known(names: Iterable[str], expected: Collection[str], before: str, after: str, advice: str) -> None:
+    if unknown := [name for name in names if name not in expected]:
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
         raise UserError(f"{before} {unknown[0]}{more}, {after}. {advice}.")

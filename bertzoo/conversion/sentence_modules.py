@@ -50,7 +50,7 @@ _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("model_args", "tokenizer_args", "config_args", "tokenizer_name_or_path")),
     **dict.fromkeys(("model_kwargs", "processor_kwargs", "config_kwargs")),
 }
-_SHORTEST = 3  # tokens of a row: [CLS], one token, [SEP]
+_SHORTEST = 3  # tokens of a sequence: [CLS], one token, [SEP]
 
 
 def has_modules(directory: Path) -> bool:
@@ -202,8 +202,8 @@ def _last_linear(pretrained: Pretrained) -> tuple[np.ndarray | None, np.ndarray 
 
 def _read_pooling(path: Path) -> str:
     config = _read(path, {"pooling_mode?": str | list, **{f"{flag}?": bool for flag in _FLAGS}})
-    known = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *_FLAGS}
-    _check_known(config, known, path)
+    allowed = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *_FLAGS}
+    _check_options(config, allowed, path)
     _check_values(config, {"include_prompt": True}, path)
     modes = config.get("pooling_mode") or [mode for flag, mode in _FLAGS.items() if config.get(flag)] or ["mean"]
     modes = modes if isinstance(modes, list) else [modes]
@@ -221,8 +221,8 @@ def _read_dense(folder: Path | None, width: int) -> tuple[int, str, Tensors]:
         return 0, "identity", {}
     path = folder / _CONFIG
     config = _read(path, {"out_features": int, "bias?": bool, "activation_function?": str})
-    known = {"in_features", "out_features", "bias", "activation_function", "use_residual", *_WHOLE}
-    _check_known(config, known, path)
+    allowed = {"in_features", "out_features", "bias", "activation_function", "use_residual", *_WHOLE}
+    _check_options(config, allowed, path)
     _check_values(config, {"use_residual": False, **_WHOLE}, path)
     name = config.get("activation_function", _TANH)
     if name not in _ACTIVATIONS:
@@ -242,7 +242,7 @@ def _read_length(folder: Path, backbone: Pretrained) -> int:
     """Return the number of tokens to which texts are cut; raises UserError for an option that changes the states."""
     path = next((folder / name for name in _LIMITS if os.path.lexists(folder / name)), folder / _LIMITS[0])
     options = _read(path, {"max_seq_length?": int | None, "do_lower_case?": bool}) if os.path.lexists(path) else {}
-    _check_known(options, {"max_seq_length", "do_lower_case", "unpad_inputs", *_PLAIN}, path)
+    _check_options(options, {"max_seq_length", "do_lower_case", "unpad_inputs", *_PLAIN}, path)
     _check_values({name: value for name, value in options.items() if value not in (None, {}, [])}, _PLAIN, path)
     tokenizer, most = backbone.tokenizer, backbone.model.max_positions
     if options.get("do_lower_case") and tokenizer is not None and not tokenizer.config.normalization["lowercase"]:
@@ -256,7 +256,7 @@ def _read_length(folder: Path, backbone: Pretrained) -> int:
         table = tokenizers.read_table(where, {"model_max_length?": float | None})
         length = min(table.get("model_max_length") or most, most)  # transformers writes 1e30 for none
     if length < _SHORTEST:
-        raise UserError(f"{where}: rows of {length} tokens hold no text. Use at least {_SHORTEST}.")
+        raise UserError(f"{where}: sequences of {length} tokens hold no text. Use at least {_SHORTEST}.")
     return int(min(length, most))
 
 
@@ -296,9 +296,9 @@ def _write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _check_known(config: Mapping[str, Any], known: set[str], path: Path) -> None:
+def _check_options(config: Mapping[str, Any], allowed: set[str], path: Path) -> None:
     for name, value in config.items():
-        if name not in known:
+        if name not in allowed:
             raise UserError(
                 f"{path}: the option {name} = {show(value)} is unknown, and may matter. Use a model without it."
             )

@@ -197,11 +197,11 @@ def _steps(whole: Mapping[str, Any]) -> dict[str, bool]:
 
 def check_class(name: Any, kind: str | None, path: Path) -> None:
     """Raise UserError if a tokenizer_class is not in `CLASSES[kind]` or, if there is no vocabulary, in CLASSES."""
-    known = CLASSES[kind] if kind else {*chain(*CLASSES.values())}
-    if name is not None and (not isinstance(name, str) or name not in known):
+    classes = CLASSES[kind] if kind else {*chain(*CLASSES.values())}
+    if name is not None and (not isinstance(name, str) or name not in classes):
         where = f"for a {kind} vocabulary" if kind else "here"
         raise UserError(
-            f"{path}: tokenizer_class = {name!r} is not supported {where}. Use one of {', '.join(sorted(known))}."
+            f"{path}: tokenizer_class = {name!r} is not supported {where}. Use one of {', '.join(sorted(classes))}."
         )
 
 
@@ -238,9 +238,9 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, whole: dict[str, Any]) -
     ]
     for path, content, index in tokens:
         if not isinstance(content, str) or content not in ids or str(ids[content]) != str(index):
-            known = ", ".join(f"{token} = {number}" for token, number in ids.items())
+            pairs = ", ".join(f"{token} = {number}" for token, number in ids.items())
             raise UserError(
-                f"{path}: the added token {content!r} with id {index} is none of the supported ones: {known}. Use a "
+                f"{path}: the added token {content!r} with id {index} is none of the supported ones: {pairs}. Use a "
                 "tokenizer without this added token."
             )
 

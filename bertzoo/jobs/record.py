@@ -105,7 +105,7 @@ class JobRecord:
     training_dir: as `OutputPaths.training`; None puts training runs beside the other outputs.
     recipes: {job name: configs of the job's runs}; only a job that is a sweep has several.
     states: {name of a job that did not finish: ("failed", "stopped", "waiting" or "over budget", why)}.
-    milliseconds: {output of a point (`CommandJob.path`): time of a row in its model}, under a budget.
+    milliseconds: {output of a point (`CommandJob.path`): time of a sequence in its model}, under a budget.
     """
 
     def __init__(self, run_dir: str, jobs: JobList, training_dir: str | None = None):

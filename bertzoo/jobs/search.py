@@ -116,7 +116,7 @@ def _draw(path: Path, earlier: Points, final: Points, best: Points, limit: float
         if points:
             axes.plot(*zip(*points, strict=True), **{"linestyle": "", "markersize": 5, **style}, label=label)
     axes.axvline(limit, color="0.4", linewidth=0.9, linestyle=":", label="budget")
-    axes.set_xlabel("milliseconds per row")
+    axes.set_xlabel("milliseconds per sequence")
     axes.set_ylabel("held-out loss (nats)")
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -126,7 +126,7 @@ def _draw(path: Path, earlier: Points, final: Points, best: Points, limit: float
 
 @dataclass(frozen=True)
 class Budget:
-    """Most milliseconds of a row, by the latency table in a file or, without one, by `bertzoo benchmark`."""
+    """Most milliseconds of a sequence, by the latency table in a file or, without one, by `bertzoo benchmark`."""
 
     limit: float
     table: Path | None = None

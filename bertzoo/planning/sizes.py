@@ -10,7 +10,7 @@ from bertzoo.nn.flops import matmul_flops, peak_bytes
 from bertzoo.nn.parameter import init_shapes
 from bertzoo.objectives import Masked, MaskedObjective, Replaced
 
-LENGTH = 128  # tokens of the one row whose operations and memory are counted
+LENGTH = 128  # tokens of the sequence whose operations and memory are counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +20,8 @@ class Sizes:
     params_encoder: embeddings and encoder.
     params_with_pooler: embeddings, encoder and pooler.
     params_pretraining: everything that is pretrained, including a generator.
-    flops_128: operations (2 per multiply-add) to infer one row of 128 tokens.
-    activation_bytes: peak bytes of activations for that row.
+    flops_128: operations (2 per multiply-add) to infer one sequence of 128 tokens.
+    activation_bytes: peak bytes of activations for that sequence.
     """
 
     params_encoder: int

@@ -46,7 +46,7 @@ def parameters(structure: Structure) -> Cost:
 
 
 def flops(structure: Structure, length: int = 128) -> Cost:
-    """Return a function from sizes of dimensions to the FLOPs of the pooled output of a row of `length` tokens.
+    """Return a function from sizes of dimensions to the FLOPs of the pooled output of a sequence of `length` tokens.
 
     The function traces the model once and scales the FLOPs of each module. A kernel's FLOPs are proportional to its
     axes; those of attention scores and context, to the heads times the sum of key and value size.
@@ -140,10 +140,10 @@ class Parameters(_Budget):
 
 @dataclass(frozen=True, kw_only=True)
 class Flops(_Budget):
-    """A budget in operations, 2 per multiply-add, that compute the pooled output of a row of `length` tokens."""
+    """A budget in operations, 2 per multiply-add, that compute the pooled output of a sequence of `length` tokens."""
 
     kind: Literal["flops"] = "flops"
-    length: int = 128  # tokens of the row
+    length: int = 128  # tokens of the sequence
     unit = "operations"
 
     def cost(self, structure: Structure) -> Cost:
@@ -152,14 +152,14 @@ class Flops(_Budget):
 
 @dataclass(frozen=True, kw_only=True)
 class Latency(_Budget):
-    """A budget in milliseconds for one row of `length` tokens.
+    """A budget in milliseconds for one sequence of `length` tokens.
 
     The times are those of the device on which `bertzoo benchmark --table` measured `table`.
     """
 
     kind: Literal["latency"] = "latency"
     table: str = ""  # file that `bertzoo benchmark --table` wrote
-    length: int = 128  # tokens of the row
+    length: int = 128  # tokens of the sequence
     unit = "milliseconds"
 
     def __post_init__(self):
@@ -174,7 +174,7 @@ class Latency(_Budget):
         table = read_table(Path(self.table))
         if table.length != self.length:
             raise ConfigError(
-                f"target.length = {self.length}, but {self.table} was measured on rows of {table.length} tokens. Use "
+                f"target.length = {self.length}, but {self.table} was measured on {table.length} tokens. Use "
                 f"target.length = {table.length}, or measure another table with `bertzoo benchmark --lengths`."
             )
         return latency(structure, table, self.table)

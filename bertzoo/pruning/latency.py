@@ -51,7 +51,7 @@ _DOCUMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyTable:
-    """Measured times of encoders on rows of `length` tokens.
+    """Measured times of encoders on sequences of `length` tokens.
 
     model: the config fields that all encoders share (`common`).
     sizes: {letter: measured sizes, ascending}.
@@ -199,16 +199,16 @@ def _terms(table: LatencyTable, times: Mapping[Point, float], together: Sequence
     group add: the measured time minus the time with these letters at their smallest sizes. Letters outside the group
     are always at their smallest sizes.
     """
-    least, known, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
+    least, varied, terms = {letter: axis[0] for letter, axis in table.sizes.items()}, set[str](), []
     for letters in together:
         axes = tuple(table.sizes[letter] for letter in letters)
         chosen = [least | dict(zip(letters, sizes, strict=True)) for sizes in itertools.product(*axes)]
         values = np.array([times[tuple(sizes.values())] for sizes in chosen]).reshape([len(axis) for axis in axes])
         if terms:
-            values = values - values[tuple(slice(None) if letter in known else slice(1) for letter in letters)]
+            values = values - values[tuple(slice(None) if letter in varied else slice(1) for letter in letters)]
         for axis in range(len(axes)):  # a larger size that measured faster is noise
             values = np.maximum.accumulate(values, axis)
-        known |= set(letters)
+        varied |= set(letters)
         terms.append(_Term(letters, axes, values))
     return terms
 

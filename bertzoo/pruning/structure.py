@@ -40,7 +40,7 @@ def groups(model: Model) -> int:
 
 
 def refusal(model: Model, letter: str) -> str:
-    """Return an error message that says why the dimension `letter` of a model cannot be cut."""
+    """Return an error message with the reason why the dimension `letter` of a model cannot be cut."""
     if letter != "e":
         why = "its config has only one width, split evenly into heads"
     elif isinstance(model, MobileBert):
