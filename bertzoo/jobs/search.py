@@ -162,8 +162,8 @@ class Budget:
 class Halving:
     """Successive halving (Jamieson and Talwalkar 2016): each rung trains the better half of the rung before for longer.
 
-    points: the candidates. rungs: their number. The last rung trains for the FLOPs of the base config, each earlier one
-    for half of the next. All points of a rung have the same FLOPs; their steps differ. 0: each point sets its steps.
+    points: the candidates. rungs: number of rungs; 0: each point sets its steps. The last rung trains for the FLOPs of
+    the base config, each earlier rung for half of the next. All points of a rung have the same FLOPs, not steps.
     budget: limit of milliseconds; points over it do not run. `ranked` chooses the better half.
 
     The scores alone decide, so an interrupted search continues with the same points. Points that failed are worst; if
