@@ -325,8 +325,8 @@ def _delegated(description: Mapping[str, Any]) -> str:
     """Return Markdown: how many nodes of an ExecuTorch file XNNPACK takes, and the others; "" for other formats."""
     if "delegated" not in description:
         return ""
-    taken, nodes, delegates = (description[name] for name in ("delegated", "nodes", "delegates"))
+    taken, nodes, partitions = (description[name] for name in ("delegated", "nodes", "delegates"))
     left = ", ".join(f"{name} {times}" for name, times in description["not_delegated"].items())
-    return f"XNNPACK takes {taken} of {nodes} nodes, in {delegates} delegates." + (
+    return f"XNNPACK takes {taken} of {nodes} nodes, in {partitions} partitions." + (
         f"\nLeft to the runtime: {left}." if left else ""
     )

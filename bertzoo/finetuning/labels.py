@@ -200,7 +200,7 @@ class LabelTask(TaskKind):
         return self.task.dev
 
     def data_sets(self, split: str) -> tuple[str, ...]:
-        return self.task.parts(split)
+        return self.task.data_sets(split)
 
     def check(self) -> None:
         recipe, task = self.recipe, self.task

@@ -83,7 +83,7 @@ class Task:
         names = {label: name for name, label in self.aliases.items()}
         return tuple(names.get(label, label) for label in self.labels)
 
-    def parts(self, split: str) -> tuple[str, ...]:
+    def data_sets(self, split: str) -> tuple[str, ...]:
         """Return the names of the data sets that form `split`: train, dev or test.
 
         Any other `split` is itself the name of a data set, the only one returned. Raises UserError if the task has no
