@@ -82,7 +82,7 @@ take_run() {
   die "the run has no --run_dir=PATH, so it could not be resumed; add one"
 }
 
-# Print what the exit codes of a run's processes mean together: 0 (done), "again" (restart), or the code of a failed
+# Print the joint meaning of the exit codes of a run's processes: 0 (done), "again" (restart), or the code of a failed
 # one. `bertzoo` exits with 0 when done, 2 for a user's mistake, 3 when stopped and saved, 4 when another host was lost.
 # A process killed by a signal (128 and more) counts as a lost host.
 verdict() {

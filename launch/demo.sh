@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pretrains configs/demo.toml on this machine, interrupts and resumes it, evaluates the model, and converts it for
-# phones. Run by `make demo`. The whole output of the training is in RUN/pretrain.log.
+# phones. Run by `make demo`. The full output of the training is in RUN/pretrain.log.
 set -euo pipefail
 
 run=runs/make-demo # used by this script only, which deletes it first

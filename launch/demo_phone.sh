@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fine-tunes the model of `make demo` to tell the subject of a paragraph of documentation, and classifies three
+# Fine-tunes the model of `make demo` to classify paragraphs of documentation by subject, and classifies three
 # sentences with its file for phones. Run by `make demo-phone`, after `make demo`.
 set -euo pipefail
 

@@ -71,7 +71,7 @@ alive() { # prints the indices of the processes that still run
     [[ -n ${codes[index]:-} ]] || echo "$index"
   done
 }
-# Kill what SIGSTOP holds, as it neither sees that another process failed nor hears SIGTERM: processes and their children.
+# Kill stopped processes and their children, which neither detect another process's failure nor handle SIGTERM.
 kill_stopped() {
   local index pid
   for index in $(alive); do

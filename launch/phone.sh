@@ -8,9 +8,9 @@
 # over adb, and times every file `--runs` times with each delegate and number of threads. The table has the baseline's
 # median over the file's, as `speed`. The baseline is the file that --baseline names, such as BERT-base's, or else the
 # first file. With each delegate the phone then computes the golden inputs in NAME.tflite.files and, for a fine-tuned
-# model, the rows on which it was scored (the first N). Their outputs are compared and scored on this machine. The pushed
-# files are removed at the end, unless --keep is set. The table shows how many operators a delegate took. If it took
-# none, because the phone lacks it, or if its outputs are wrong, the script prints so and exits with 1.
+# model, the scored examples (the first N). Their outputs are compared and scored on this machine. The pushed
+# files are removed at the end, unless --keep is set. The table has the number of operators on a delegate. If it is 0,
+# because the phone lacks the delegate, or if outputs are wrong, the script prints this and exits with 1.
 set -euo pipefail
 home=$(dirname -- "${BASH_SOURCE[0]}")
 # shellcheck source=launch/common.sh
@@ -122,9 +122,9 @@ said() { # said FILE TEXT DIVISOR
     END { if (n == "") print "-"; else printf "%.2f", n / by }' "$1"
 }
 
-# Print how many operators a delegate took, and of how many. Print nothing if benchmark_model does not say that it
+# Print the number of operators on a delegate, and of all. Print nothing if benchmark_model does not report that it
 # applied the delegate; it then times the CPU and exits with 0. Every signature's graph has a line, and
-# XNNPACK has one for the operators that a GPU leaves.
+# XNNPACK has one for the operators that do not run on the GPU.
 taken() { # taken FILE DELEGATE
   [[ $2 != cpu ]] || { echo - && return; }
   awk -v name="$2" '{ line = tolower($0) }
@@ -135,7 +135,7 @@ taken() { # taken FILE DELEGATE
     END { if (refused || !(applied || took)) exit; if (all) print took "/" all; else print whole ? "all" : "some" }' "$1"
 }
 
-# Print the line that says why the program failed or applied no delegate; if there is none, ELSE or the last line.
+# Print the line with the reason why the program failed or applied no delegate; without one, ELSE or the last line.
 why() { # why FILE [ELSE]
   grep -E '^ERROR|^WARN|unsupported|will not be executed' "$1" | grep -v 'Benchmarking failed' | tail -n 1 | grep . ||
     echo "${2:-$(tail -n 1 "$1")}"

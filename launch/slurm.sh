@@ -12,7 +12,7 @@
 # removes it from the queue.
 set -euo pipefail
 
-# Slurm runs a copy of this script from its spool directory; `sbatch` below tells that copy where the other scripts are.
+# Slurm runs a copy of this script from its spool directory; `sbatch` below passes it the folder of the other scripts.
 home=$(dirname -- "${BASH_SOURCE[0]}")
 [[ ${1:-} != --in-job ]] || home=$2
 # shellcheck source=launch/common.sh
@@ -106,7 +106,7 @@ take_run "$@"
 need sbatch "this is for a machine that submits to Slurm"
 need bertzoo "install it, or activate the environment that has it: the job inherits the PATH"
 
-# A mark of the run for the job's comment, which may be too short for all arguments of a run.
+# An identifier of the run for the job's comment, which may be too short for all arguments of a run.
 mark=bertzoo-$(quoted "${run[@]}" | sha256sum | cut -c1-16)
 if ! "$dry_run"; then
   queued=$(squeue --me --noheader --name="$name" '--format=%i %k') || fail "squeue did not say what is queued"

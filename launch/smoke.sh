@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The smoke test of a machine's devices: BERT-base for 20 steps, the demo for 50, and how fast and how right they were.
+# The smoke test of a machine's devices: BERT-base for 20 steps, the demo for 50, with their speed and losses.
 #
 #   launch/smoke.sh FOLDER [OPTIONS of `bertzoo pretrain bert_base`]
 #

@@ -74,7 +74,7 @@ describe_node() {
   esac
 }
 
-# Set what Compute Engine needs: `hosts`, the number of hosts, `topology`, the slice's shape if it has several, and
+# Set Compute Engine's variables: `hosts`, the number of hosts, `topology`, the slice's shape if it has several, and
 # `template`, the name of a template with the flags `host`.
 describe_hosts() {
   local number=${accelerator##*-} machine chips most log
@@ -219,7 +219,7 @@ read_group() { # read_group "SIZE STABLE" LINES
   if [[ $state != DELETING ]] && ((up && up == size)); then state=ACTIVE; fi
 }
 
-# Make what costs nothing and has a name by which it is found again, if it is not there.
+# Create a free resource (template, shape) if no resource has its name.
 provide() {
   printf '+ %s\n' "$(quoted "$@")"
   if "$dry_run" || "$@" 2>"$scratch/error" || grep -q "already exists" "$scratch/error"; then return; fi

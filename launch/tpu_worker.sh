@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The part of launch/tpu_vm.sh that runs on each worker; launch/tpu_vm.sh copies it there and calls it:
+# The script that runs on each worker; launch/tpu_vm.sh copies it there and calls it:
 # install | allow | start RUN… | status [RUN…] | stop | tail [NUMBER].
 #
 # A run is started detached, so that it outlives the connection. ~/bertzoo-run holds its arguments, its log and, at its
@@ -17,7 +17,7 @@ running() { ! flock --nonblock "$state/lock" true; }
 words() { printf '%q ' "$@"; }
 another() { [[ $(words "$@") != "$(cat -- "$state/run" 2>/dev/null)" ]]; } # another RUN…: whether RUN is not the run that was started last
 
-# What Google's metadata server says of this machine.
+# Print a value about this machine from Google's metadata server.
 metadata() {
   curl --silent --fail --max-time 5 --header 'Metadata-Flavor: Google' \
     "http://metadata.google.internal/computeMetadata/v1/instance/attributes/$1"
