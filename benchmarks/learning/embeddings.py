@@ -49,7 +49,7 @@ def bm25(folder: Path) -> float:
     index.index(bm25s.tokenize(list(data.documents.values()), show_progress=False), show_progress=False)
     queries = bm25s.tokenize(list(data.queries.values()), return_ids=False, show_progress=False)
     ranks, _ = index.retrieve(queries, k=min(FOUND, len(names)), show_progress=False)
-    ranked = {query: [names[index] for index in row] for query, row in zip(data.queries, ranks, strict=True)}
+    ranked = {query: [names[number] for number in row] for query, row in zip(data.queries, ranks, strict=True)}
     return retrieval_scores(ranked, data.relevance)["ndcg_10"]
 
 

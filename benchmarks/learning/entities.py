@@ -59,7 +59,7 @@ def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
     draw, fakes = random.Random(seed), [Faker(locale) for locale in LOCALES]
     for fake in fakes:
         fake.seed_instance(seed)
-    letters = []
+    rows = []
     for _ in range(count):
         fake, text, spans = draw.choice(fakes), "", []
         for template in draw.sample(templates, draw.randint(1, 4)):
@@ -70,8 +70,8 @@ def letters(templates: Sequence[str], count: int, seed: int) -> list[dict]:
                     value = " ".join(str(drawn).split())
                     spans.append({"start": len(text), "end": len(text) + len(value), "label": part})
                 text += value
-        letters.append({"text": text, "spans": spans})
-    return letters
+        rows.append({"text": text, "spans": spans})
+    return rows
 
 
 def main() -> None:

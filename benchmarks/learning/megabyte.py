@@ -239,8 +239,8 @@ def students(name: str, task: Task, start: Path, args: argparse.Namespace) -> di
         if not cut.exists():
             words = [f"--input={data / 'texts.jsonl'}", *([f"--size={task.vocabulary}"] if task.vocabulary else [])]
             bertzoo("prune", "vocabulary", str(run / f"seed-{seed}"), str(cut), *words)
-        options = ("--precision=int8-dynamic", f"--lengths={task.length}")
-        file = litert_file(cut, args.runs / f"{name}-{seed}.tflite", *options)
+        settings = ("--precision=int8-dynamic", f"--lengths={task.length}")
+        file = litert_file(cut, args.runs / f"{name}-{seed}.tflite", *settings)
         sizes.append(file.stat().st_size)
         counts.append(card(file)["parameters"])
         for form, model in (("float32", cut), ("int8", file)):

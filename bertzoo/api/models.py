@@ -331,8 +331,8 @@ def plan_run(options: PlanOptions) -> "RunPlan":
         # Assume that no iteration cuts anything, and that a step of prune vectors costs as much as one of all weights.
         recipes = {"weigh": recipe.scoring_recipe(recipe.model), "tuning": recipe.tuning_recipe(recipe.model)}
         plans = {
-            name: estimate.plan(stage, options.topology, compile_steps=False, price=options.price)
-            for name, stage in recipes.items()
+            name: estimate.plan(training, options.topology, compile_steps=False, price=options.price)
+            for name, training in recipes.items()
         }
         iterations = recipe.cut.iterations
         note = f"{iterations} iterations, estimated with the unpruned model's sizes: a cut makes steps cheaper"

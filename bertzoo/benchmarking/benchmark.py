@@ -425,10 +425,10 @@ def prepare(
                 continue
             _LOG.info(f"writing {model.name} for {name}, {precision}")
             files = {}
-            for batch in [[length] for length in lengths] if name in SINGLE else [lengths]:
+            for group in [[length] for length in lengths] if name in SINGLE else [lengths]:
                 file = folder / f"{len(list(folder.iterdir()))}{SUFFIXES[name]}"
-                description = write_timed(target, model.pretrained, file, batch, precision)  # pyright: ignore[reportArgumentType] (known)
-                files |= dict.fromkeys(batch, (file, description))
+                description = write_timed(target, model.pretrained, file, group, precision)  # pyright: ignore[reportArgumentType] (known)
+                files |= dict.fromkeys(group, (file, description))
             yield from cases(name, files)
 
 

@@ -186,9 +186,9 @@ def _read_split(options: PredictFlags, split: str, model: "TaskModel") -> Sequen
         raise UserError(
             f"--split={split} of {task.name} has the sets {' and '.join((first, *others))}. Use {first}, or another."
         )
-    table = task.read(first, directory)
-    log_skipped({first: table.skipped} if table.skipped else {}, "rows")
-    return table.examples
+    data = task.read(first, directory)
+    log_skipped({first: data.skipped} if data.skipped else {}, "rows")
+    return data.examples
 
 
 def _read_texts(options: PredictFlags, model: "TaskModel", questions: bool) -> Sequence[Any]:

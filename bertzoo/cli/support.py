@@ -137,8 +137,8 @@ def tokenising() -> Callable[[int, int], None]:
         nonlocal last
         if time.monotonic() - last >= INTERVAL:
             last = time.monotonic()
-            finished = f"{shards:,} shard{'' if shards == 1 else 's'} done"
-            log(f"tokenising: {characters / 1e6:,.1f} M characters of text read, {finished}")
+            state = f"{shards:,} shard{'' if shards == 1 else 's'} done"
+            log(f"tokenising: {characters / 1e6:,.1f} M characters of text read, {state}")
 
     return show
 

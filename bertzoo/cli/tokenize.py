@@ -48,9 +48,9 @@ def main(options: TokenizeFlags) -> int:
         return 0
     for name, split in manifest.splits.items():
         print(f"{name}: {split}")
-    for text in manifest.raw.get("parts", ()):
-        numbers = f"{text['documents']:,} documents, {text['tokens']:,} tokens"
-        print(f"{text['source']}, weight {text['weight']:g}: {numbers}")
+    for source in manifest.raw.get("parts", ()):
+        numbers = f"{source['documents']:,} documents, {source['tokens']:,} tokens"
+        print(f"{source['source']}, weight {source['weight']:g}: {numbers}")
     for reason, number in manifest.raw["dropped"].items():
         print(f"dropped: {number:,} {_DROPPED[reason]}")
     print(f"Wrote {options.destination} in {time.monotonic() - start:.1f} s.")

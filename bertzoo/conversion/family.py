@@ -108,7 +108,7 @@ class Family:
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)  # {attribute: the only value that bertzoo supports}
     sentence: Literal["nsp", "sop"] = "nsp"  # the sentence head's objective
-    # {attribute with the id of a special token: field of `Specials`}, to write
+    # {attribute to write, with the id of a special token: field of `Specials`}
     token_ids: Mapping[str, str] = field(default_factory=lambda: {"pad_token_id": "pad"})
     ignored: frozenset[str] = frozenset()  # attributes without effect on the model
     # defaults of the attributes that hold a head's dropout rate

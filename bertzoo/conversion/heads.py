@@ -74,7 +74,7 @@ def shape_vectors(pretrained: Pretrained, size: int | None, output: str | None) 
 
 
 def vectors_digest(pretrained: Pretrained) -> str:
-    """Return the SHA-256 of all that determines the vectors of texts, except size, form in a file, and length."""
+    """Return the SHA-256 of all that determines texts' vectors, except size, form in a file, and greatest length."""
     head = {name: value for name, value in plain(pretrained.head).items() if name not in ("size", "sizes", "output")}
     tokenizer, vocabulary = pretrained.tokenizer, None
     if tokenizer is not None:

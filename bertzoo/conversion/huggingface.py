@@ -29,7 +29,7 @@ VOCABULARY_SIZE = "tokenizer_entries"  # bertzoo's key for a vocabulary smaller 
 
 
 def read_huggingface(directory: Path) -> Pretrained:
-    """Return the model in a directory, also of sentence-transformers; raises UserError for an unsupported one."""
+    """Return the model in a directory, also of sentence-transformers; raises UserError naming the problem."""
     if not sentence_modules.has_modules(directory):
         return _read_transformer(directory)
     folders = sentence_modules.find_modules(directory)
@@ -42,7 +42,7 @@ def _read_transformer(directory: Path) -> Pretrained:
     path = directory / CONFIG
     config = read_json(path, advice="Download it again.", parse_float=_finite, parse_constant=_finite)
     if config.get("format") == "bertzoo":
-        raise UserError(f"{directory} is an export that only PyTorch reads. Use the exported model itself.")
+        raise UserError(f"{directory} is an export that only PyTorch reads. Use the model that was exported.")
     if "model_type" not in config:
         raise UserError(f'{path} has no model_type, which names the kind of model. Add it, such as "bert".')
     kind = config["model_type"]

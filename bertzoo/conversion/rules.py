@@ -20,7 +20,7 @@ Sizes = Mapping[str, int]
 
 def groups(axes: str) -> list[list[str]]:
     """Return the axes of every dimension: "(H K) D" -> [["H", "K"], ["D"]]; "1" is a dimension without axes."""
-    return [[axis for axis in size.strip("()").split() if axis != "1"] for size in re.findall(r"\([^()]*\)|\S+", axes)]
+    return [[axis for axis in text.strip("()").split() if axis != "1"] for text in re.findall(r"\([^()]*\)|\S+", axes)]
 
 
 def bind(axes: str, shape: tuple[int, ...], sizes: Sizes) -> dict[str, int]:

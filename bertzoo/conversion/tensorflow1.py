@@ -141,7 +141,7 @@ def find_checkpoint(path: Path) -> Path | None:
 
 
 def read_tensorflow(prefix: Path) -> Pretrained:
-    """Return the model of a checkpoint's prefix, with its generator, if any; raises UserError for a damaged one."""
+    """Return the model of a checkpoint's prefix, with its generator, if any; raises UserError naming the problem."""
     arrays = read_variables(
         prefix, lambda name: name.split("/")[-1] not in _NOT_OF_THE_MODEL and not name.startswith(_TEACHER)
     )

@@ -22,7 +22,7 @@ def is_chosen(document: str, share: float) -> bool:
 def document_keys(documents: tuple[str, ...]) -> np.ndarray:
     """Return a uint64 key for each document, (N,); equal documents have equal keys.
 
-    The probability that any two of n documents share a key is n²/2⁶⁵: 0.4 % for the 365 million documents of C4.
+    The probability that two of n different documents share a key is n²/2⁶⁵: 0.4 % for C4's 365 million documents.
     """
     return np.frombuffer(b"".join(_digest(document)[16:24] for document in documents), np.uint64)
 

@@ -93,7 +93,7 @@ def convert(source: Location, destination: Path, options: ExportOptions, memory:
 
 
 def _read_model(source: Location, options: ExportOptions) -> Pretrained:
-    """Read a model and apply the options for head, licence and padding; log the names of dropped heads."""
+    """Read a model and apply the options for head, licence and padding; log the names of dropped parameters."""
     pretrained = load_model.read_model(source)
     if options.head is not None:
         pretrained, dropped = heads.keep_head(pretrained, options.head)

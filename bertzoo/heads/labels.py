@@ -78,8 +78,8 @@ class SequenceClassification(HeadConfig):
     dropout: float = 0.1
     # "regression", "single_label_classification" or "multi_label_classification"; None if unknown
     problem_type: Problem | None = None
-    # least probability to predict each label: the likeliest of these labels or, with several labels, all of them.
-    # None: the likeliest label, or those above 0.5
+    # least probability of each label: the likeliest label that reaches it is predicted or, with several labels, all
+    # that do. None: the likeliest label, or those above 0.5
     thresholds: tuple[float, ...] | None = None
     pooler: bool = True
     # what the head reads: the pooled "first" token, or the "mean" of the tokens' states

@@ -73,8 +73,8 @@ def jobs_of(pipeline: JobList, only: Sequence[str]) -> list[CommandJob]:
 def _select_tasks(pipeline: JobList, tasks: Sequence[str]) -> JobList:
     """Return the pipeline with the steps of `tasks` (empty: all), the steps without a task, and all that these read.
 
-    The names of removed steps are also removed from `models` of the remaining steps. A step without `models` is
-    removed, and so is a submission that would lack a task. Raises ConfigError for an unknown task.
+    The names of removed steps are also removed from `models` of the remaining steps. A step that loses all `models`
+    is removed, and so is a submission that would lack a task. Raises ConfigError for an unknown task.
     """
     known_tasks = {job.task for job in pipeline.jobs if job.task}
     for task in tasks:

@@ -124,7 +124,7 @@ class JobRecord:
         self._finished: dict[str, dict[str, Any]] = {}
         self._scores: dict[str, dict[str, Any]] = {}
         self._stamps: dict[str, list[str]] = {}
-        self._current: dict[str, str | None] = {}  # stamps of files since a job last finished, for many points
+        self._current: dict[str, str | None] = {}  # stamps of files since a job last finished; points share them
         self._remote: dict[str, str] = {}  # hashes of the contents of URLs, which only these jobs change
 
     def log(self, job: CommandJob) -> Path:
@@ -350,7 +350,7 @@ class JobRecord:
                 names = files if recipe.task == "own" else _TABLES
                 paths |= {f"data_dir/{name}": str(Path(recipe.data_dir, name)) for name in names if name}
             elif data := getattr(recipe, "data", None):
-                sources = {f"data.mixture.{i}": text.source for i, text in enumerate(data.sources)}
+                sources = {f"data.mixture.{i}": source.source for i, source in enumerate(data.sources)}
                 paths |= sources if data.mixture else {"data.source": data.source}
         return {key: path for key, path in paths.items() if path and not is_url(path)}
 

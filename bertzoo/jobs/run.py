@@ -53,7 +53,7 @@ print(json.dumps(2 * 2048**3 / min(seconds() for _ in range(6))))
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """A run that the command line of a job describes. task: its task, or None.
+    """A run that the command line of a job describes. task: its task; None without one, or if an earlier run has it.
 
     check_models: raises UserError if its models are missing or do not fit; takes the set of models already checked.
     """
@@ -229,7 +229,7 @@ class Checks:
     def work(self, job: CommandJob) -> tuple[int, float]:
         """Return the steps and the FLOPs of a job's training; 0 for another job, or if they are unknown.
 
-        Pruning counts the FLOPs of the unpruned model. Fine-tuning counts `max_length` tokens an example, a bound.
+        Pruning counts FLOPs of the unpruned model; fine-tuning counts `max_length` tokens an example, an upper bound.
         """
         recipe = self.recipe(job)
         if job.is_training:
@@ -358,7 +358,7 @@ def _changes(record: JobRecord, jobs: Iterable[CommandJob]) -> list[str]:
     lines = []
     for job in jobs:
         if job.form.is_summary or record.entry(job) is None or record.unfinished(job):
-            continue  # summaries and their inputs run again; `run_jobs` compares them at its end
+            continue  # a summary runs again, and unfinished inputs run first; `run_jobs` compares at its end
         lines += [f"{job.name} is finished, but {change}" for change in record.changes(job)]
     return lines
 

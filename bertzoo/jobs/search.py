@@ -333,7 +333,7 @@ class Study:
             )
         except (ValueError, KeyError) as error:
             raise UserError(
-                f"{file} is damaged: {error}. Remove it; the study starts again with the same points."
+                f"{file} is damaged: {error}. Remove it; the study starts again, and its points remain."
             ) from error
 
     def _new_trial(self, study: Any, space: _Space) -> tuple[int, CommandJob]:

@@ -117,7 +117,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
         Collective(kind=kind, group=group, count=int(count), size=int(size), sent=round(sent))
         for (kind, group), (count, size, sent) in totals.items()
     ]
-    return sorted(collectives, key=lambda total: (-total.sent, total.kind, total.group))
+    return sorted(collectives, key=lambda collective: (-collective.sent, collective.kind, collective.group))
 
 
 def computations(text: str) -> dict[str, list[str]]:

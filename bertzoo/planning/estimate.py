@@ -115,7 +115,7 @@ class Roofline:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepCounts:
-    """Operations, memory and traffic of a step, independent of the chip's speed. Bytes are per device.
+    """Operations, memory and traffic of a step, independent of the chip and its speed. Bytes are per device.
 
     rows, model_flops, computed_flops: as in StagePlan.
     padded_flops: operations with products padded to the matrix unit, by the unit's width.

@@ -221,11 +221,11 @@ def choose(
         return remaining
 
     first = _fewest_steps(sizes, len(bundles), cost, target, ", or smaller multiples" if multiples else "")
-    removed = defaultdict(list)
+    dropped = defaultdict(list)
     for name, index in itertools.chain.from_iterable(bundle.elements for bundle in bundles[:first]):
-        removed[name].append(index)
+        dropped[name].append(index)
     return {
-        name: np.setdiff1d(np.arange(dimension.size), removed[name]) for name, dimension in structure.dimensions.items()
+        name: np.setdiff1d(np.arange(dimension.size), dropped[name]) for name, dimension in structure.dimensions.items()
     }
 
 

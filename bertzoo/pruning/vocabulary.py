@@ -28,7 +28,7 @@ def prune_vocabulary(model: Pretrained, texts: Sequence[str], size: int = 0) -> 
     """Return the model with the tokens of its vocabulary that occur in texts, in their order.
 
     Tokens of one character are kept if the character occurs in the texts, so that other words have tokens too.
-    size: number of tokens to keep, the most frequent ones; 0: all that occur. Special tokens are always kept.
+    size: largest number of tokens, the most frequent ones; 0: all that occur. Special tokens are always kept.
     Raises UserError if the model has no tokenizer, if nothing occurs, if `size` has no room for the special tokens and
     the characters, or if the texts would be split otherwise.
     """

@@ -54,9 +54,9 @@ class BlankFiller:
             segments = [*(segment.rstrip() for segment in segments[:-1]), segments[-1]]
         first, *rest = tokenizer.encode_batch(segments)
         ids, positions = [specials.cls, *first.tolist()], []
-        for segment_ids in rest:
+        for encoded in rest:
             positions.append(len(ids))
-            ids += [specials.mask, *segment_ids.tolist()]
+            ids += [specials.mask, *encoded.tolist()]
         ids.append(specials.sep)
         if len(ids) > self.longest:
             raise UserError(

@@ -190,7 +190,7 @@ def load_run(path: Path | str, which: Literal["latest", "best"] | int = "latest"
     if run.bucket is None and (kind := kind_of_run(run.path)):
         if kind.model is not None:
             kind.model_directory(run.path)  # raises for an unfinished run
-        run = RunDirectory((kind.training_runs(run.path) or [run.path])[-1])  # without parts, loading names the kind
+        run = RunDirectory((kind.training_runs(run.path) or [run.path])[-1])  # without any, loading names the kind
     run.fetch()
     if not run.path.exists():
         raise UserError(missing_model(path))

@@ -313,7 +313,7 @@ class RunDirectory:
 
 
 def _stage_changes(old: Recipe, new: Recipe, step: int) -> list[str]:
-    """Return a line for each config change that does not fit the rows read before `step`.
+    """Return a line for each config change that does not fit the rows read up to `step`.
 
     A training stage that has begun keeps its batches. It also keeps its number of steps once a later stage has begun.
     """

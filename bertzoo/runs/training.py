@@ -220,12 +220,12 @@ def _unused_rows(rows: int, corpus: Corpus, advise: bool) -> Iterator[str]:
     if vocab_size < 0.5 * rows:
         options = f"--model.vocab_size={vocab_size} --data.tokenizer.vocab_size={vocab_size}"
         yield (
-            f"model.vocab_size = {rows:,}, but the tokenizer has {vocab_size:,} entries: the other rows of the word "
+            f"model.vocab_size = {rows:,}, but the tokenizer has {vocab_size:,} tokens: the other rows of the word "
             "embeddings are never trained" + (f". A new run with {options} avoids this." if advise else "")
         )
     if occurring < 0.2 * vocab_size:
         yield (
-            f"only {occurring:,} of the tokenizer's {vocab_size:,} entries occur in the training text. Use more text, "
+            f"only {occurring:,} of the tokenizer's {vocab_size:,} tokens occur in the training text. Use more text, "
             "or train a smaller vocabulary on it."
         )
 
@@ -247,12 +247,12 @@ def train(
     """
 
     def begin() -> None:
-        if step := run.latest():
-            locate(recipe.stages, step)
-            run.record_changes(recipe, step)
+        if latest := run.latest():
+            locate(recipe.stages, latest)
+            run.record_changes(recipe, latest)
         run.write_config(recipe)
         origins = {name: record for name in ORIGINS if (record := run.origin(name))}
-        if not step:
+        if not latest:
             origins = {} if start is None else {start.key: start.record}
         run.write_provenance(batches.corpus, origins)
 

@@ -141,14 +141,14 @@ def _is_blank(character: str) -> bool:
 
 def tag_words(spans: Sequence[Entity], text: str, pieces: Pieces, tags: Sequence[str]) -> np.ndarray:
     """Return the index in `tags` of each word's tag, (w,); raises UserError naming a span that splits a word."""
-    index, words = {tag: i for i, tag in enumerate(tags)}, pieces.spans
-    indices = np.full(len(words), index[OUTSIDE], np.int64)
+    index, word_spans = {tag: i for i, tag in enumerate(tags)}, pieces.spans
+    indices = np.full(len(word_spans), index[OUTSIDE], np.int64)
     for span in spans:
-        inside = np.flatnonzero((words[:, 0] < span.end) & (words[:, 1] > span.start))
+        inside = np.flatnonzero((word_spans[:, 0] < span.end) & (word_spans[:, 1] > span.start))
         shown = f"{span.location} ({span.start} to {span.end}, {text[span.start : span.end][:40]!r})"
         if not len(inside):
             raise UserError(f"{shown} holds no token. Remove it, or extend it to a word.")
-        start, end = int(words[inside[0], 0]), int(words[inside[-1], 1])
+        start, end = int(word_spans[inside[0], 0]), int(word_spans[inside[-1], 1])
         if start < span.start or end > span.end:
             raise UserError(
                 f"{shown} splits a word of the tokenizer. Use {start} to {end}, {text[start:end][:40]!r}. With "

@@ -201,7 +201,7 @@ def _class_names(path: Path, metadata: dict[bytes, bytes] | None) -> dict[str, t
 
 
 def _words(path: Path) -> DataTable:
-    """Open a file with a word per line. A row is a sentence, up to an empty line; its cells are lists by word.
+    """Open a file with a word per line. A row is a sentence, up to an empty line; its cells have an item per word.
 
     A row's number is the number of its first line. Lines beginning with -DOCSTART- are skipped. "-1" also names the
     last column.

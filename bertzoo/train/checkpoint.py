@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 _loss = operator.itemgetter(contents.LOSS)
 COMMITTED = "commit_success.txt"  # orbax's marker of a complete checkpoint
 TRAINING = "training"  # the item of a checkpoint beside its parameters
-_ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  # without damage
+_ENVIRONMENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM)  # no signs of damage
 _restores = itertools.count()
 
 

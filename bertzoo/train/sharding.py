@@ -142,7 +142,7 @@ def place(name: str, shape: Sequence[int], logical: Sequence[str | None], mesh: 
                 f"parameter {name} of shape {tuple(shape)}: {problem}. Set mesh.{axis} to a divisor of {shape[index]}, "
                 f"or set model.vocab_size to {-(-shape[index] // count) * count}."
             )
-        fallbacks = [logical.index(name) for name in FALLBACKS if name in logical]
+        fallbacks = [logical.index(dimension) for dimension in FALLBACKS if dimension in logical]
         fallback = next((i for i in fallbacks if spec[i] is None and shape[i] % count == 0), None)
         if fallback is None:
             taken.append(f"{name}: {problem}; every device holds the whole parameter")

@@ -214,9 +214,7 @@ def test_every_channel_of_an_update_fills_its_grid(name: str, monkeypatch: pytes
     found = [steps(row) for row in given(scaled)]
     assert all(len(branches) == BRANCHES[name] for branches in found)
     arrays = [len({id(leaf) for leaf in jax.tree.leaves(one)}) for one in (graph, scaled)]
-    assert arrays[1] == arrays[0] + len({id(scale) for scale in scales}), (
-        "output layers that layers share are no longer shared"
-    )
+    assert arrays[1] == arrays[0] + len({id(scale) for scale in scales}), "shared output layers are no longer shared"
     for key in found[0]:
         whole = np.concatenate([channel for branches in found for channel in branches[key]])
         largest = np.maximum(whole.max(0) / 127, whole.min(0) / -128)

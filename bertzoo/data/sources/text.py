@@ -216,7 +216,7 @@ def table_documents(file: SourceFile, text_field: str) -> Iterator[str]:
             ) from error
 
 
-# Data sets of TensorFlow Datasets: the prefix of their names, the split to read, and the examples of a range.
+# Data sets of TensorFlow Datasets: the prefix of their names, the split to read, and the examples per range.
 TFDS, SPLIT, EXAMPLES = "tfds:", "train", 1 << 17
 # TensorFlow Datasets would look up a namespace (huggingface:glue) on the network, and options may hold URLs.
 _NAME = re.compile(r"\w+(/[\w.-]+)?(:\d[\d.*]*)?")

@@ -141,8 +141,8 @@ def sample_rows(reference: "TrainingGraph", tokenizer: Tokenizer | None, length:
     for index, share in enumerate(SHARES):
         count = max(3, round(share * length))
         if tokenizer is None:
-            tokens = reference.model.embedding.word.rows
-            ids = np.random.default_rng((index, count - 2)).integers(0, tokens, count - 2)
+            vocab_size = reference.model.embedding.word.rows
+            ids = np.random.default_rng((index, count - 2)).integers(0, vocab_size, count - 2)
             first, last, pad = 1, 2, 0
         else:
             ids = np.concatenate(tokenizer.encode_batch([*TEXT[index:], *TEXT[:index]]))

@@ -284,11 +284,11 @@ def _unknown(module: Any) -> TypeError:
 
 
 def scale_branches(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> Graph:
-    """Divide each channel of every residual branch by its scale over `rows`; ScaledBranches multiply by it.
+    """Divide each channel of every branch by its scale over `rows` (MeasuredBranch); a ScaledBranch multiplies by it.
 
-    MeasuredBranch measures the scales. In BERTs, the branches of a
-    few channels are a hundred times larger than all others. On a grid of 255 steps for all channels, the
-    others are rounded to a few steps. rows: inputs (1,L) for int8-static's calibration, of any lengths L.
+    A branch is the output of an attention, a feed-forward or a bottleneck layer, before its sum with the residual. In
+    BERTs, a few of its channels are a hundred times larger than all others. On a grid of 255 steps for all channels,
+    the others are rounded to a few steps. rows: inputs (1,L) for int8-static's calibration, of any lengths L.
     """
     scales = _branch_scales(graph, rows)
     outputs: dict[int, Any] = {}  # scaled output layers, which layers with shared parameters (ALBERT) share
@@ -322,7 +322,7 @@ def _branch_scales(graph: Graph, rows: Iterable[Mapping[str, np.ndarray]]) -> di
         return dict(largest)
 
     def measured_branch(branch: Any, norm: Any) -> tuple[Any, Any]:
-        return branch, graph_layers.MeasuredBranch(norm=norm, branch=_number(branch), note=note)
+        return branch, graph_layers.MeasuredBranch(norm=norm, number=_number(branch), note=note)
 
     run = jax.jit(measure)
     observed = jax.device_put(_replace_branches(graph, measured_branch))

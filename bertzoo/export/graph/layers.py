@@ -60,7 +60,7 @@ class Concat(struct.PyTreeNode):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         inputs = jnp.split(x, len(self.layers), axis=-1)
-        return jnp.concatenate([layer(x) for layer, x in zip(self.layers, inputs, strict=True)], axis=-1)
+        return jnp.concatenate([layer(columns) for layer, columns in zip(self.layers, inputs, strict=True)], axis=-1)
 
 
 def float32(x: Any) -> np.ndarray:
@@ -125,16 +125,16 @@ class MeasuredBranch(struct.PyTreeNode):
     """Residual connection norm.join(x, branch) that passes a scale of each of the branch's channels (D) to `note`.
 
     The scale is 127 times the step of the finest int8 grid that has zero point 0 and holds the channel.
-    branch: the first argument of `note`, which identifies the residual branch.
+    number: the first argument of `note`, which identifies the residual branch.
     """
 
     norm: Any
-    branch: int = struct.field(pytree_node=False)
+    number: int = struct.field(pytree_node=False)
     note: Callable[[int, jax.Array], None] = struct.field(pytree_node=False)
 
     def join(self, x: jax.Array, branch: jax.Array) -> jax.Array:
         """Return norm.join(x, branch)."""
-        self.note(self.branch, jnp.max(jnp.maximum(branch, branch * (-127 / 128)), axis=0))
+        self.note(self.number, jnp.max(jnp.maximum(branch, branch * (-127 / 128)), axis=0))
         return self.norm.join(x, branch)
 
 

@@ -135,8 +135,8 @@ def ports(content: bytes) -> dict[str, dict[str, list[tuple[str, str, list[int]]
     for signature in model.signatureDefs:
         graph = model.subgraphs[signature.subgraphIndex]
 
-        def describe(indices: Any, ports: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
-            names = {port.tensorIndex: port.name.decode() for port in ports}
+        def describe(indices: Any, named: Any, tensors: Any = graph.tensors) -> list[tuple[str, str, list[int]]]:
+            names = {port.tensorIndex: port.name.decode() for port in named}
             return [(names[i], types[tensors[i].type], [int(size) for size in tensors[i].shape]) for i in indices]
 
         signatures[signature.signatureKey.decode()] = {

@@ -36,10 +36,8 @@ class Convolution(nn.Module):
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
-        self.settings, self.features = (
-            (layer.stride, layer.padding, layer.dilation, layer.groups),
-            tuple(layer.features),
-        )
+        self.settings = layer.stride, layer.padding, layer.dilation, layer.groups
+        self.features = tuple(layer.features)
         self.weight, self.bias = nn.Parameter(layer.kernel.permute(2, 1, 0).contiguous()), layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
