@@ -232,4 +232,4 @@ def test_a_text_file_with_another_tokenizer_or_other_outputs_fails(text_file: Pa
 def test_only_files_of_ids_are_timed(text_file: Path, capsys: pytest.CaptureFixture) -> None:
     capsys.readouterr()
     assert main(["benchmark", str(text_file), "--backends=onnx"]) == 2
-    assert mentions(capsys.readouterr().err, text_file, "--to=onnx,")
+    assert mentions(capsys.readouterr().err, text_file, "--to=onnx.")

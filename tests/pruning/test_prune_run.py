@@ -258,7 +258,7 @@ def test_the_pruned_model_must_be_named_and_in_another_directory(folder, tmp_pat
         *(
             (
                 ["--weigh.gamma=1e4", "--weigh.learning_rate=0.05", "--weigh.steps=10", "--cut.iterations=1", *more],
-                ("weigh.gamma = 10000", "does not tell", "smaller"),
+                ("weigh.gamma = 10000", "does not separate", "smaller"),
             )
             for more in ([], ["--weigh.penalty=l0", "--weigh.learning_rate=0.15"])
         ),

@@ -60,7 +60,7 @@ def test_a_corpus_that_hardly_uses_the_vocabulary_is_mentioned(tmp_path, capsys)
     config = tiny.write_config(tmp_path, tiny.write_text(tmp_path / "text.txt"))
     options = [f"--data.tokenizer.path={tmp_path / 'vocab.txt'}"]
     lines = run(capsys, str(config), tmp_path / "run", *options)
-    (line,) = (line for line in lines if "entries occur" in line)
+    (line,) = (line for line in lines if "tokens occur" in line)
     assert mentions(line, len(vocabulary), 23)  # the letters twice, and the full stop
 
 
