@@ -38,8 +38,8 @@ _UNKNOWN_LICENSE = (
     "The licence is unknown: the source of the weights states none. `bertzoo convert --license=…` records one."
 )
 _LIMITS = (
-    "For each length, {rows} rows of {texts} ran in this file ({precision}, {runtime}'s runtime on the machine that "
-    "wrote it) and in the model (float32, JAX). The largest error is the largest absolute difference between an "
+    "For each length, {rows} sequences of {texts} ran in this file ({precision}, {runtime}'s runtime on the machine "
+    "that wrote it) and in the model (float32, JAX). The largest error is the largest absolute difference between an "
     "output's values in the file and in the model. The cosine compares all values of the output as one vector. A file "
     "is not written if an error exceeds {error:g} times the output's largest value, or a cosine is below {cosine:g}."
 )
@@ -132,7 +132,7 @@ def _page(
     head, model, form, source = (description[key] for key in ("head", "model", "format", "source"))
     summary = (
         f"A {model['kind']} model of {description['layers']} layers"
-        + (f", {model['hidden_size']} units" if "hidden_size" in model else "")
+        + (f", a hidden size of {model['hidden_size']}" if "hidden_size" in model else "")
         + f" and {description['parameters']:,} parameters with the head {head['kind']}, "
         + (
             f"as {'an' if form[0] in 'aeiou' else 'a'} {form} file of {description['bytes'] / 1e6:,.1f} MB in "
@@ -218,7 +218,7 @@ def _license(source: Mapping[str, Any]) -> str:
 
 
 def use_steps(description: Mapping[str, Any]) -> list[str]:
-    """Return sentences for app developers: how to tokenise, build and pad a row, read the outputs and test the app."""
+    """Return sentences for app developers: how to tokenise, build and pad a sequence, read outputs and test the app."""
     tokenizer, source, head = description["tokenizer"], description["source"], KINDS[description["head"]["kind"]]
     task, rules = GLUE.get(source.get("task")), tokenizer["normalization"]
     if "mediapipe" in description:
@@ -246,17 +246,17 @@ def use_steps(description: Mapping[str, Any]) -> list[str]:
     lengths = [str(one["length"]) for one in description["signatures"].values()]
     span, fill = description.get("lengths", {"shortest": 0, "longest": 0}), "Fill it with"
     if span["shortest"] != span["longest"]:
-        size, fill = f"Rows have any length from {span['shortest']} to {span['longest']} tokens", "Padding, if any, is"
+        size, fill = f"Sequences have {span['shortest']} to {span['longest']} tokens", "Padding, if any, is"
     elif len(lengths) == 1:
-        size = f"Every row has {lengths[0]} tokens"
+        size = f"Every sequence has {lengths[0]} tokens"
     else:
-        size = f"Run the shortest of {', '.join(lengths)} tokens that holds the row"
+        size = f"Run the shortest of {', '.join(lengths)} tokens that holds the sequence"
     library = "" if "algorithm" in tokenizer else " `tokenizer.json` does this and the next step."
     trained = f" (training had at most {source['max_length']})" if source.get("max_length") else ""
     return [
-        f"Tokens: {case}, {accents}{chinese}, and cut it with {kind} (`{tokenizer['file']}`, "
-        f"{tokenizer['entries']:,} entries).{library}",
-        f"Row: `input_ids` are {row}.{types}",
+        f"Tokens: {case}, {accents}{chinese}, and split it with {kind} (`{tokenizer['file']}`, "
+        f"{tokenizer['entries']:,} tokens).{library}",
+        f"Sequence: `input_ids` are {row}.{types}",
         f"Length: {size}{trained}. {fill} {special['pad']}; `attention_mask` is 1 for tokens and 0 for padding. Cut "
         f"longer texts, but keep the last {sep}. All inputs are int32 with a first axis of 1.",
         result,
@@ -277,7 +277,7 @@ def _mediapipe_steps(description: Mapping[str, Any], preparation: str) -> list[s
     task = description["mediapipe"]["task"]
     (length,) = {one["length"] for one in description["signatures"].values()}
     several = description["head"].get("problem_type") == "multi_label_classification"
-    total = "one for each label on its own" if several else "they sum to 1"
+    total = "one for each label alone" if several else "they sum to 1"
     result = {
         "classifier": f"the categories are the labels, and their scores are probabilities ({total})."
         + threshold_rule(description["head"]),
@@ -301,7 +301,7 @@ def _onnx_steps(description: Mapping[str, Any], preparation: str, result: str) -
         "Android, `onnxruntime-extensions-c` on iOS, `onnxruntime-extensions` in Python.",
         f"Text: `text` holds one string (1), or the two of a pair (2). Before the file gets a string, {preparation}. "
         "The file's tokenizer does so for Western European letters only.",
-        f"Length: the file cuts a row to {description['lengths']['longest']} tokens, and keeps the last [SEP].",
+        f"Length: the file cuts a sequence to {description['lengths']['longest']} tokens, and keeps the last [SEP].",
         result,
         "Test: `golden.json` has texts and the outputs of the file. Give the file the texts, and compare the outputs.",
     ]

@@ -90,7 +90,7 @@ def test_the_description_matches_the_file(file: Path):
     assert 0 < said["memory"] < 1e8
     for text in (
         f"takes {said['memory'] / 1e6:,.1f} MB of memory",
-        "bert model of 2 layers, 16 units",
+        "bert model of 2 layers, a hidden size of 16",
         "labels are no, yes",
         said["sha256"],
     ):
