@@ -6,7 +6,7 @@
 ENTRY is a name from configs/learning, or a pretraining config of your own. Rules: no pretrained weights; the given text
 alone; an hour for reading and tokenising it, compiling and training, a teacher's training included; then the same
 fine-tuning for all. The hour is the processor time in which the entry `bert` trains for 193.6 TFLOPs on this machine:
-7,200 seconds on an EPYC with AVX2, 2,074 on one with AVX-512. So entries of different processors can be compared.
+7,200 seconds on an EPYC with AVX2, 2,074 on one with AVX-512. Entries of one processor compare best.
 Processor time, as other work on the machine hardly changes it.
 
 Two short trainings of BERT, once in --runs, measure how long the hour is, and two of the entry what its steps cost. It
