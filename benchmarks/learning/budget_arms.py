@@ -129,7 +129,7 @@ MODELS = (
     Arm("bert_to_prune", "BERT, to be pruned", "bert", share=SHARE_BEFORE_PRUNING),
     Arm("schubert", "schuBERT", "schubert", "prune", 1 - SHARE_BEFORE_PRUNING, "bert_to_prune", tasks=GLUE),
 )
-MODERN = (  # entries of learning.hour; a LiteRT sequence of 96 tokens takes 0.92 to 1.07 times as long as the first one's
+MODERN = (  # entries of learning.hour, with 0.92 to 1.07 times the latency of the first one in LiteRT at 96 tokens
     Arm("modern", "ModernBERT's layers", "modern", tasks=GLUE),
     _modern(
         "grouped",
