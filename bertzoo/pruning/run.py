@@ -358,12 +358,12 @@ def check_gamma(
     each element; indices: those of the kept elements.
     """
     weights = np.concatenate([np.full(len(vector), betas[name]) for name, vector in vectors.items()])
-    kept = np.concatenate([np.isin(np.arange(len(vector)), indices[name]) for name, vector in vectors.items()])
+    keep = np.concatenate([np.isin(np.arange(len(vector)), indices[name]) for name, vector in vectors.items()])
 
     def means(values: Mapping[str, np.ndarray]) -> list[float]:
         """Return two β-weighted means of `values`: over the elements to cut and over the elements to keep."""
         flat = np.concatenate([values[name] for name in vectors])
-        return [float(np.average(flat[mask], weights=weights[mask])) for mask in (~kept, kept)]
+        return [float(np.average(flat[mask], weights=weights[mask])) for mask in (~keep, keep)]
 
     importance_of_cut, importance_of_kept = means({name: np.abs(vector) for name, vector in vectors.items()})
     if importance_of_cut > 1 - LEAST_WEIGHT:

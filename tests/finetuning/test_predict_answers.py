@@ -88,8 +88,8 @@ def test_neither_order_nor_batches_nor_lengths_change_an_answer(quiz_run: Path, 
     whole = [each.selected for each in model.predict(questions).values]
     order = np.random.default_rng(3).permutation(len(questions))
     other = replace(model, recipe=replace(model.recipe, buckets=3))
-    found = [each.selected for each in other.predict([questions[i] for i in order], 7).values]
-    for one, index in zip(found, order.tolist(), strict=True):
+    answers = [each.selected for each in other.predict([questions[i] for i in order], 7).values]
+    for one, index in zip(answers, order.tolist(), strict=True):
         two = whole[index]
         assert one is not None and two is not None and (one.text, one.at) == (two.text, two.at)
         assert one.probability == pytest.approx(two.probability, abs=1e-5)

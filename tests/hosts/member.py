@@ -38,10 +38,10 @@ said["rows"] = {}
 for sizes in ((4, 1, 1), (2, 1, 2), (1, 4, 1), (1, 2, 2)):
     mesh = sharding.make_mesh(sharding.Mesh(**dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))))
     whole = np.arange(24, dtype=np.float32).reshape(8, 3) ** 2
-    own = sharding.local_rows(8, mesh)
-    batch = put_batch({"x": whole[own]}, mesh)["x"]
+    indices = sharding.local_rows(8, mesh)
+    batch = put_batch({"x": whole[indices]}, mesh)["x"]
     weighted = jax.jit(lambda x: (x * np.arange(8)[:, None]).sum(), out_shardings=sharding.replicated(mesh))(batch)
     assert batch.shape == (8, 3) and float(weighted) == float((whole * np.arange(8)[:, None]).sum())
-    said["rows"][str(sizes)] = own.tolist()
+    said["rows"][str(sizes)] = indices.tolist()
 hosts.barrier("the end", 30)
 print(json.dumps(said), flush=True)

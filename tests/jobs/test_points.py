@@ -85,7 +85,7 @@ def test_a_dry_run_has_the_cost_of_every_point_and_runs_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     fill()
-    monkeypatch.setattr(local, "query_jax", lambda code: 2e3)  # FLOP/s of a matrix product, of which training has half
+    monkeypatch.setattr(local, "query_jax", lambda code: 2e3)  # FLOP/s of a matrix product; training reaches half of it
     assert cli.main([*COMMAND, "--dry_run", "--seeds=3", "--batch_size=1"]) == 0
     head, first, second, total = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head[:3] == ["job", "command", "parameters"] and not Path("runs").exists()

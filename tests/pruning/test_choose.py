@@ -260,9 +260,9 @@ def test_beta_is_the_cost_of_an_element_under_the_target(target, expected):
 def test_an_element_without_cost_has_a_beta_near_zero():
     structure, table = declare(BERT, NoHead(), ("f", "k")), planted(BERT, ("f", "k"))
     free = {point: 1.0 + point[0] for point in table.further}  # milliseconds depend on f alone
-    found = betas(structure, latency(structure, replace(table, single=free, further=free), "table"))
-    assert {name: beta > 0.99 for name, beta in found.items()} == {name: name.endswith("f") for name in found}
-    assert all(0 < beta < 1e-9 for name, beta in found.items() if name.endswith("k"))
+    factors = betas(structure, latency(structure, replace(table, single=free, further=free), "table"))
+    assert {name: beta > 0.99 for name, beta in factors.items()} == {name: name.endswith("f") for name in factors}
+    assert all(0 < beta < 1e-9 for name, beta in factors.items() if name.endswith("k"))
     flat = dict.fromkeys(free, 1.0)
     with pytest.raises(ConfigError, match=mentioning("k, f", "target.table")):
         betas(structure, latency(structure, replace(table, single=flat, further=flat), "table"))

@@ -72,9 +72,9 @@ def train(
     losses = Losses()
 
     def batches(index: int, row: int) -> Any:
-        own = sharding.local_rows(recipe.stages[index].batch_size, mesh)
+        indices = sharding.local_rows(recipe.stages[index].batch_size, mesh)
         for step in range(recipe.stages[index].steps):
-            yield {name: array[own] for name, array in batch_of(recipe, index, step).items()}
+            yield {name: array[indices] for name, array in batch_of(recipe, index, step).items()}
 
     job = loop.Job(
         experiment=experiments.build_experiment(recipe, mesh),

@@ -97,9 +97,9 @@ def test_punctuation_and_chinese_are_words_in_every_tokenizer():
     text = "(Ada), a.b 日本x"
     for name, made in MADE.items():
         (pieces,) = find_words([text], made, "first")
-        found = [text[a:b] for a, b in pieces.spans.tolist() if a < b]
-        assert found[:7] == ["(", "Ada", ")", ",", "a", ".", "b"], name
-        assert "日" in found and "本" in found and found[-1] == "x", name
+        words = [text[a:b] for a, b in pieces.spans.tolist() if a < b]
+        assert words[:7] == ["(", "Ada", ")", ",", "a", ".", "b"], name
+        assert "日" in words and "本" in words and words[-1] == "x", name
 
 
 def test_spans_that_split_a_word_raise_and_name_the_word():

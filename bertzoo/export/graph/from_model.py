@@ -3,7 +3,7 @@
 The graph has fewer or cheaper operations than the model. The projection to queries includes the scale of attention
 scores, and the layer or the tables before a NoNorm include the NoNorm. A grouped layer is a linear layer per group. If
 the head reads only the first token, the last layer computes only that. Queries, keys and values have projections of
-their own: a single one changed run times only by a factor of 0.96 to 1.02.
+their own: one joint projection takes 0.96 to 1.02 times as long.
 
 `scale_branches` changes a graph so that the grid of an int8 file holds all channels.
 """
